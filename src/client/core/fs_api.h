@@ -1,0 +1,187 @@
+// FsApi: the plain C++ face of a mounted disk; FUSE, later the S3 gateway, and the tests are its users.
+// POSIX semantics by inode number. Thread safe; calls block unless ctx.may_block is false, then a call that would
+// have to wait returns kWouldBlock with no effect.
+//
+// Visibility: what returned success is visible to every later call. Durability: only Fsync, FsyncDir, Sync
+// and Close make durable (DUR-1); the rest reaches the server in order (ORD-1, ORD-2).
+// Permission checks are the caller's (the kernel's, with default_permissions); ownership rules that the
+// kernel leaves to us (clearing set-id bits) are made here.
+// Errors beside those of the man pages: kIo when the session is lost or a deadline passed, kReadOnly on read-only mounts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/api/context.h"
+#include "common/api/meta_service.h"
+#include "common/api/types.h"
+#include "common/base/bytes.h"
+#include "common/base/result.h"
+
+namespace archil {
+
+// What the kernel may keep and for how long (KRN-1): zero unless a delegation covers it.
+struct Entry {
+  Attr attr;
+  absl::Duration entry_ttl;
+  absl::Duration attr_ttl;
+};
+
+struct AttrReply {
+  Attr attr;
+  absl::Duration ttl;
+};
+
+using HandleId = uint64_t;  // of an open file or directory; never reused in a mount
+
+struct OpenReply {
+  HandleId handle = 0;
+  bool keep_cache = false;  // pages that the kernel has are still true
+  bool direct_io = false;
+};
+
+struct CreateReply {
+  Entry entry;
+  OpenReply open;
+};
+
+// Which attributes to set; the rest of `attr` is ignored. kNow fields take the mount's clock.
+struct SetAttrRequest {
+  enum Field : uint32_t {
+    kMode = 1, kUid = 2, kGid = 4, kSize = 8, kAtime = 16, kMtime = 32, kAtimeNow = 64, kMtimeNow = 128,
+    kKillSetId = 256,  // also clear set-id bits as a write by an unprivileged user does
+  };
+  uint32_t fields = 0;
+  uint32_t mode = 0;
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  uint64_t size = 0;
+  Timestamp atime;
+  Timestamp mtime;
+};
+
+// Bytes of a read as slices of cached buffers, no copy; total may be short only at the end of the file.
+struct ReadReply {
+  std::vector<Buffer> pieces;
+  size_t size = 0;
+};
+
+struct DirItem {
+  std::string_view name;
+  uint64_t cookie = 0;  // hand it to Readdir to go on after this one
+  InodeId ino;
+  FileType type = FileType::kRegular;
+  const Entry* entry = nullptr;  // readdirplus only, null for "." and ".."
+};
+
+enum class RenameMode : uint8_t { kPlain, kNoReplace, kExchange };
+enum class XattrMode : uint8_t { kEither, kCreate, kReplace };
+enum class FallocateMode : uint8_t { kAllocate, kAllocateKeepSize, kPunchHole, kZeroRange, kZeroRangeKeepSize };
+enum class SeekWhat : uint8_t { kData, kHole };
+
+// What the core tells the kernel side to drop. Called from threads of the core, never from inside a call of FsApi
+// and never with a lock held.
+class KernelCache {
+ public:
+  virtual ~KernelCache() = default;
+  virtual void InvalidateInode(InodeId ino, uint64_t offset, uint64_t length /* 0: attributes only */) = 0;
+  virtual void InvalidateEntry(InodeId parent, const std::string& name) = 0;
+};
+
+struct SyncReport {
+  uint64_t ops = 0;    // ops of the log that were committed for it
+  uint64_t bytes = 0;  // data that was uploaded for it
+};
+
+// What `archil status` shows.
+struct MountStatus {
+  std::string disk;
+  std::string branch;
+  SessionId session;
+  std::string state;  // "active", "reconnecting" (lease still good), "waiting" (lease run out), "fenced", "closed"
+  std::string state_detail;
+  absl::Duration lease;
+  absl::Duration lease_left;
+  uint64_t dirty_bytes = 0;
+  uint64_t dirty_limit_bytes = 0;
+  uint64_t log_ops = 0;  // acknowledged, not yet durable
+  uint64_t inodes = 0;   // in memory
+  uint64_t cache_bytes = 0;
+  uint64_t cache_limit_bytes = 0;
+  Seq acknowledged;
+  Seq durable;
+};
+
+class FsApi {
+ public:
+  virtual ~FsApi() = default;
+
+  virtual InodeId Root() const = 0;  // of the mounted subtree
+
+  // Each success counts one kernel reference on the inode, given back by Forget.
+  virtual Result<Entry> Lookup(const OpContext& ctx, InodeId parent, std::string_view name) = 0;
+  // How long the kernel may remember that a name is absent, after Lookup answered kNotFound.
+  virtual absl::Duration NegativeTtl(InodeId parent) = 0;
+  virtual void Forget(InodeId ino, uint64_t count) = 0;
+
+  virtual Result<AttrReply> GetAttr(const OpContext& ctx, InodeId ino) = 0;
+  virtual Result<AttrReply> SetAttr(const OpContext& ctx, InodeId ino, const SetAttrRequest& request) = 0;
+  virtual Result<std::string> Readlink(const OpContext& ctx, InodeId ino) = 0;
+
+  // `mode` holds permission bits only, umask already applied. All count one reference, as Lookup.
+  virtual Result<Entry> Mkdir(const OpContext& ctx, InodeId parent, std::string_view name, uint32_t mode) = 0;
+  virtual Result<Entry> Mknod(const OpContext& ctx, InodeId parent, std::string_view name, FileType type, uint32_t mode,
+                              uint64_t rdev) = 0;
+  virtual Result<Entry> Symlink(const OpContext& ctx, InodeId parent, std::string_view name, std::string_view target) = 0;
+  virtual Result<Entry> Link(const OpContext& ctx, InodeId ino, InodeId parent, std::string_view name) = 0;
+  // `flags` as of open(2). kExists if the name exists (the kernel creates only names it knows absent).
+  virtual Result<CreateReply> Create(const OpContext& ctx, InodeId parent, std::string_view name, uint32_t mode, int flags) = 0;
+  virtual Status Unlink(const OpContext& ctx, InodeId parent, std::string_view name) = 0;
+  virtual Status Rmdir(const OpContext& ctx, InodeId parent, std::string_view name) = 0;
+  virtual Status Rename(const OpContext& ctx, InodeId parent, std::string_view name, InodeId new_parent,
+                        std::string_view new_name, RenameMode mode) = 0;
+
+  // O_TRUNC in flags truncates.
+  virtual Result<OpenReply> Open(const OpContext& ctx, InodeId ino, int flags) = 0;
+  virtual Result<ReadReply> Read(const OpContext& ctx, InodeId ino, uint64_t offset, size_t length) = 0;
+  // Writes all or fails. `append`: the offset is the size at that moment. Data is copied before return.
+  // `kill_set_id`: the kernel asks that set-id bits are cleared. Waits while too many bytes are dirty.
+  virtual Result<size_t> Write(const OpContext& ctx, InodeId ino, uint64_t offset, std::string_view data, bool append,
+                               bool kill_set_id) = 0;
+  // `handle` carries the error that is reported once after a loss; 0: none.
+  virtual Status Fsync(const OpContext& ctx, InodeId ino, HandleId handle, bool data_only) = 0;
+  virtual Status FsyncDir(const OpContext& ctx, InodeId ino) = 0;
+  virtual void Release(InodeId ino, HandleId handle) = 0;
+  virtual Status Fallocate(const OpContext& ctx, InodeId ino, FallocateMode mode, uint64_t offset, uint64_t length) = 0;
+  virtual Result<uint64_t> Seek(const OpContext& ctx, InodeId ino, uint64_t offset, SeekWhat what) = 0;
+
+  // Calls fn for each item after `cookie` (0: from the start, "." and ".." included) until it returns false or the
+  // directory ends. `plus`: items carry entries; each item that fn accepted with an entry counts one reference.
+  // fn runs under no lock that another call of FsApi needs to finish, but must not call FsApi.
+  virtual Status Readdir(const OpContext& ctx, InodeId ino, uint64_t cookie, bool plus,
+                         const std::function<bool(const DirItem&)>& fn) = 0;
+
+  virtual Result<std::string> GetXattr(const OpContext& ctx, InodeId ino, std::string_view name) = 0;
+  virtual Result<std::vector<std::string>> ListXattrs(const OpContext& ctx, InodeId ino) = 0;
+  virtual Status SetXattr(const OpContext& ctx, InodeId ino, std::string_view name, std::string_view value, XattrMode mode) = 0;
+  virtual Status RemoveXattr(const OpContext& ctx, InodeId ino, std::string_view name) = 0;
+  virtual Result<FsStats> StatFs(const OpContext& ctx) = 0;
+
+  // Everything acknowledged before is durable when this returns success.
+  virtual Result<SyncReport> Sync(const OpContext& ctx) = 0;
+  // Drops what can be had again: clean data, inodes the kernel does not know.
+  virtual void DropCaches() = 0;
+  virtual MountStatus GetStatus() = 0;
+  // Counters by name, for `archil metrics`; names are documented in docs/metrics.md.
+  virtual std::map<std::string, uint64_t> Metrics() = 0;
+  // Wakes all waits so that cancelled contexts are noticed.
+  virtual void WakeWaiters() = 0;
+};
+
+}  // namespace archil
