@@ -13,13 +13,6 @@
 
 namespace archil {
 
-// Connects to data servers by address. Returned objects live as long as the pool. Thread safe.
-class DataServicePool {
- public:
-  virtual ~DataServicePool() = default;
-  virtual DataService& For(const DataServerInfo& server) = 0;
-};
-
 struct MountEnv {
   Scheduler& scheduler;
   Random& random;

@@ -14,6 +14,11 @@
 
 namespace archil {
 
+struct DataServerInfo {
+  uint32_t id = 0;
+  std::string address;  // HOST:PORT
+};
+
 struct SegmentKey {
   DiskId disk;
   SegmentId segment;
@@ -60,6 +65,13 @@ class DataService {
   // Removes local copy and object; absent is success.
   virtual Status Delete(const OpContext& ctx, SegmentKey key) = 0;
   virtual Result<std::vector<SegmentInfo>> List(const OpContext& ctx, DiskId disk) = 0;
+};
+
+// Connects to data servers by address. Returned objects live as long as the pool. Thread safe.
+class DataServicePool {
+ public:
+  virtual ~DataServicePool() = default;
+  virtual DataService& For(const DataServerInfo& server) = 0;
 };
 
 }  // namespace archil

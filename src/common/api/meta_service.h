@@ -14,6 +14,7 @@
 
 #include "absl/time/time.h"
 #include "common/api/context.h"
+#include "common/api/data_service.h"
 #include "common/api/ops.h"
 #include "common/api/types.h"
 #include "common/base/result.h"
@@ -61,11 +62,6 @@ struct OpenSessionRequest {
   absl::Duration lease;  // wanted; zero: the server's default. The server may shorten or lengthen it
   SessionId predecessor;  // ended first if `predecessor_key` is its key
   SessionKey predecessor_key;
-};
-
-struct DataServerInfo {
-  uint32_t id = 0;
-  std::string address;  // HOST:PORT
 };
 
 struct OpenSessionReply {
