@@ -102,6 +102,7 @@ struct InodeInfo {
   Attr attr;
   std::string target;  // symlinks
   bool has_xattrs = false;
+  InodeId parent;  // directories: the one above; 0 for the root and for removed ones
 };
 
 struct DirEntry {

@@ -3,6 +3,7 @@
 // Every op carries what the client decided (inode numbers, times), so that applying one is a pure
 // function of the op and the records it names: client, server and replay come to the same state.
 // `now` of an op is later than every time the session gave out before (Attr times move to exactly it).
+// The server sets ctime = max(op's time, old ctime), so that placing bytes again (same times) changes no time.
 // Which times an op moves: see each op. "parent's times" = mtime and ctime of the directory.
 #pragma once
 
