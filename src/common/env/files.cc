@@ -95,6 +95,13 @@ class PosixFiles final : public Files {
     return ErrnoError(errno, "access to " + path);
   }
 
+  Result<FileInfo> Stat(const std::string& path) override {
+    struct stat st {};
+    if (stat(path.c_str(), &st) != 0) return ErrnoError(errno, "stat of " + path);
+    if (S_ISDIR(st.st_mode)) return FileInfo{true, 0};
+    return FileInfo{false, static_cast<uint64_t>(st.st_size)};
+  }
+
   Status Remove(const std::string& path) override {
     if (unlink(path.c_str()) != 0) return ErrnoError(errno, "removal of " + path);
     return Ok();

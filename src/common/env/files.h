@@ -31,11 +31,17 @@ class File {
 
 enum class OpenMode : uint8_t { kRead, kReadWrite, kCreateNew, kCreateOrOpen };
 
+struct FileInfo {
+  bool is_directory = false;
+  uint64_t size = 0;  // bytes; 0 for a directory
+};
+
 class Files {
  public:
   virtual ~Files() = default;
   virtual Result<std::unique_ptr<File>> Open(const std::string& path, OpenMode mode) = 0;
   virtual Result<bool> Exists(const std::string& path) = 0;
+  virtual Result<FileInfo> Stat(const std::string& path) = 0;  // kNotFound if absent
   virtual Status Remove(const std::string& path) = 0;  // a file; kNotFound if absent
   virtual Status RemoveTree(const std::string& path) = 0;  // absent is success
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
