@@ -20,23 +20,33 @@ static_assert(std::endian::native == std::endian::little, "big-endian hosts are 
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(std::string bytes)
-      : block_(std::make_shared<const std::string>(std::move(bytes))), size_(block_->size()) {}
+  explicit Buffer(std::string bytes) : Buffer(std::make_shared<const std::string>(std::move(bytes))) {}
   Buffer(std::shared_ptr<const std::string> block, size_t offset, size_t size)
-      : block_(std::move(block)), offset_(offset), size_(size) {}
+      : data_(block ? block->data() + offset : nullptr), size_(size), owner_(std::move(block)) {}
   static Buffer Copy(std::string_view bytes) { return Buffer(std::string(bytes)); }
+  // Bytes that live as long as `owner` and never change.
+  static Buffer Alias(std::shared_ptr<const void> owner, std::string_view bytes) {
+    Buffer buffer;
+    buffer.data_ = bytes.data();
+    buffer.size_ = bytes.size();
+    buffer.owner_ = std::move(owner);
+    return buffer;
+  }
 
-  const char* data() const { return block_ ? block_->data() + offset_ : nullptr; }
+  const char* data() const { return data_; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  std::string_view view() const { return {data(), size_}; }
+  std::string_view view() const { return {data_, size_}; }
   // Precondition: offset + size <= this->size().
-  Buffer Slice(size_t offset, size_t size) const { return Buffer(block_, offset_ + offset, size); }
+  Buffer Slice(size_t offset, size_t size) const { return Alias(owner_, {data_ + offset, size}); }
 
  private:
-  std::shared_ptr<const std::string> block_;  // owners: every Buffer that slices it
-  size_t offset_ = 0;
+  explicit Buffer(std::shared_ptr<const std::string> block)
+      : data_(block->data()), size_(block->size()), owner_(std::move(block)) {}
+
+  const char* data_ = nullptr;
   size_t size_ = 0;
+  std::shared_ptr<const void> owner_;  // owners: every Buffer that slices the block, and whoever made it
 };
 
 class ByteWriter {
