@@ -1,23 +1,23 @@
 // OpLog: the ordered log of a session's acknowledged, not yet durable ops, and the plan of its commits.
-// Pure: no locks, clocks or I/O; the caller serialises.
+// Pure: no locks, clocks or I/O; the caller serialises. The reasoning is in docs/oplog.md.
 //
 // EXT-1: a SetExtents op stands pending where its bytes were taken, until the uploader fills it in; a commit ends
 // before the first pending op.
-// Absorption: an inode that is born and dies (last name removed or replaced, not open) inside one commit is left out of it, with
-// everything that happened to it: birth, death and all between go out together or not at all. What those ops did to other
-// inodes stays behind: parents' times as one TouchOp per directory (none for directories absorbed as well), a
-// rename by the dying inode over another as the removal of the other, a rename over the dying inode as a plain rename.
-// Absorbed ops keep their sequence numbers: a batch stands for first..last whatever it holds.
+// Absorption: an inode that is born and dies (last name removed or replaced, not open any more) inside one commit is left out of
+// it, with everything that happened to it: birth, death and all between go out together or not at all. What those ops did to
+// other inodes stays behind: parents' times as one TouchOp per directory (none for directories absorbed as well, or changed again
+// later in the batch), a rename by the dying inode over another as the removal of the other, a rename over the
+// dying inode as a plain rename.
+// Absorbed ops keep their sequence numbers: a batch stands for first..last whatever it holds, and never holds more ops than that.
 #pragma once
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <optional>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
+#include "client/oplog/lives.h"
+#include "client/oplog/planner.h"
 #include "common/api/ops.h"
 #include "common/base/ids.h"
 
@@ -27,14 +27,9 @@ struct CommitBatch {
   Seq first;
   Seq last;
   uint64_t count = 0;  // ops encoded in `ops`
-  std::string ops;     // EncodeOps
+  std::string ops;     // EncodeOps; valid (of no ops) also when count is 0
   uint64_t absorbed_ops = 0;
   std::vector<InodeId> absorbed;  // inodes that never leave this mount
-};
-
-struct BatchLimits {
-  size_t max_ops = kMaxOpsPerCommit;
-  size_t max_bytes = kMaxCommitBytes / 2;
 };
 
 class OpLog {
@@ -45,35 +40,46 @@ class OpLog {
   Seq Append(Op op);
   // A SetExtentsOp whose extents are not known yet.
   Seq AppendPending(SetExtentsOp op);
-  // Fills in a pending op, which must not have been filled before.
+  // Fills in a pending op, which must not have been filled or cancelled before.
   void Fill(Seq seq, std::vector<Extent> extents);
-  // A pending op whose bytes are not needed (their inode died): it stays in the order and sends nothing.
-  void Cancel(Seq seq);
+  // A pending op whose bytes are not needed, because its inode died: to be called when the op by which it died (the removal of the
+  // last name, or ReleaseOrphanOp if it was open) has been appended. True: the op stays in the order and sends nothing, and no
+  // commit will end between it and what is the newest op now (ORD-2: the server must not show the inode without the bytes).
+  // False: it cannot be promised that those go into one commit; the op stays pending and its bytes must be uploaded as ever.
+  [[nodiscard]] bool Cancel(Seq seq);
 
-  // The next commit: a prefix of the log up to `upto` at most, ending before the first pending op and within the limits (at least
-  // one op if there is one). Encodes, absorbs, and holds the ops as in flight until Committed; nullopt if nothing can be sent.
-  // One batch is in flight at a time. A batch with absorbed ops only has count 0 and needs no RPC when
-  // nothing else is in flight, but its numbers count: send them with a later batch or commit them empty.
+  // The next commit: a prefix of the log up to `upto` at most (up to Reach(upto), if that is later), ending before the first
+  // pending op, the longest whose ops that are really sent fit the limits; at least one op if there is one. Encodes, absorbs, and
+  // holds the ops as in flight until Committed; nullopt if nothing can be sent now, or a batch is in flight.
+  // A batch with absorbed ops only has count 0; its numbers count all the same: commit it empty, or call Committed at once if no
+  // RPC is wanted and the server is told the numbers by the next commit.
   std::optional<CommitBatch> Plan(Seq upto, const BatchLimits& limits);
-  // The batch in flight is durable.
+  // The batch in flight, which ends at `last`, is durable.
   void Committed(Seq last);
 
   Seq last() const { return Seq{next_ - 1}; }  // newest acknowledged op
   Seq durable() const { return durable_; }
   uint64_t size() const { return ops_.size(); }
-  // Rough size of what waits, encoded.
+  // Size of what waits, encoded, without absorption; pending ops count without their extents.
   uint64_t bytes() const { return bytes_; }
   std::optional<Seq> first_pending() const;
+  // The last op that must be ready before `upto` can be committed: `upto`, or the end of the stretch around it that Cancel
+  // made indivisible. May grow while ops are cancelled.
+  Seq Reach(Seq upto) const;
 
  private:
-  struct Item {
-    Op op;
-    enum class State : uint8_t { kReady, kPending, kCancelled } state = State::kReady;
-  };
-  std::deque<Item> ops_;  // ops_[i] has number durable_ + 1 + i
+  LogItem& at(Seq seq) { return ops_[seq.value - durable_.value - 1]; }
+  Seq Push(Op op, LogItem::State state);
+  void Settled();
+
+  std::deque<LogItem> ops_;  // ops_[i] has number durable_ + 1 + i
   uint64_t next_;
   Seq durable_;
   uint64_t bytes_ = 0;
+  Seq in_flight_;             // last op of the batch in flight; 0: none
+  std::deque<Seq> pending_;   // ascending; the front one is pending, later ones may be settled
+  std::deque<Stretch> stretches_;  // ascending, apart
+  Lives lives_;
 };
 
 }  // namespace archil

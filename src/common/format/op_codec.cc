@@ -1,5 +1,6 @@
 #include "common/format/op_codec.h"
 
+#include <bit>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -20,7 +21,9 @@ constexpr uint32_t kAllFields = SetAttrOp::kMode | SetAttrOp::kUid | SetAttrOp::
 uint64_t ZigZag(int64_t v) { return (static_cast<uint64_t>(v) << 1) ^ static_cast<uint64_t>(v >> 63); }
 int64_t UnZigZag(uint64_t v) { return static_cast<int64_t>(v >> 1) ^ -static_cast<int64_t>(v & 1); }
 
-// OpWriter and OpReader have the same face, so that the layout of each body is written down once, in Body().
+size_t VarintBytes(uint64_t v) { return (static_cast<size_t>(std::bit_width(v | 1)) + 6) / 7; }
+
+// OpWriter, OpSizer and OpReader have the same face, so that the layout of each body is written down once, in Body().
 class OpWriter {
  public:
   template <class T>
@@ -48,6 +51,33 @@ class OpWriter {
 
  private:
   ByteWriter& out_;
+};
+
+// Counts what OpWriter would write.
+class OpSizer {
+ public:
+  template <class T>
+  using Field = const T;
+
+  void U64(const uint64_t& v) { size_ += VarintBytes(v); }
+  void U32(const uint32_t& v, uint32_t = 0) { size_ += VarintBytes(v); }
+  void Bool(const bool&) { size_++; }
+  template <class Tag>
+  void Id(const StrongId<Tag>& id) {
+    size_ += VarintBytes(id.value);
+  }
+  template <class E>
+  void Enum(const E&, E, E) {
+    size_++;
+  }
+  void String(const std::string& v, size_t) { size_ += VarintBytes(v.size()) + v.size(); }
+  void Time(const Timestamp& t) { size_ += VarintBytes(ZigZag(t.sec)) + VarintBytes(t.nsec); }
+  void Extents(const std::vector<Extent>& extents);
+
+  size_t size() const { return size_; }
+
+ private:
+  size_t size_ = 0;
 };
 
 class OpReader {
@@ -113,6 +143,17 @@ void OpWriter::Extents(const std::vector<Extent>& extents) {
     } else if (e.kind == ExtentKind::kInline) {
       out_.Bytes(e.data.view());
     }
+    end = e.end();
+  }
+}
+
+void OpSizer::Extents(const std::vector<Extent>& extents) {
+  size_ += VarintBytes(extents.size());
+  uint64_t end = 0;
+  for (const Extent& e : extents) {
+    size_ += 1 + VarintBytes(e.offset - end) + VarintBytes(e.length);
+    if (e.kind == ExtentKind::kSegment) size_ += VarintBytes(e.segment.value) + VarintBytes(e.segment_offset);
+    if (e.kind == ExtentKind::kInline) size_ += e.data.size();
     end = e.end();
   }
 }
@@ -280,28 +321,24 @@ bool DecodeBody(uint8_t kind, std::string_view body, std::vector<Op>& out) {
   }
 }
 
-size_t VarintBytes(uint64_t v) {
-  size_t n = 1;
-  for (; v >= 0x80; v >>= 7) n++;
-  return n;
+size_t BodySize(const Op& op) {
+  OpSizer sizer;
+  std::visit([&sizer](const auto& alternative) { Body(sizer, alternative); }, op);
+  return sizer.size();
 }
 
 }  // namespace
 
 void EncodeOp(const Op& op, ByteWriter& out) {
   out.U8(static_cast<uint8_t>(op.index() + 1));
-  // One byte is kept for the length of the body, which nearly always fits; otherwise the body moves.
-  const size_t length_at = out.size();
-  out.U8(0);
+  out.Varint(BodySize(op));
   OpWriter writer(out);
   std::visit([&writer](const auto& alternative) { Body(writer, alternative); }, op);
-  const size_t length = out.size() - length_at - 1;
-  std::string& bytes = out.str();
-  bytes.insert(length_at, VarintBytes(length) - 1, '\0');
-  size_t at = length_at;
-  uint64_t rest = length;
-  for (; rest >= 0x80; rest >>= 7) bytes[at++] = static_cast<char>(static_cast<uint8_t>(rest) | 0x80);
-  bytes[at] = static_cast<char>(rest);
+}
+
+size_t EncodedSize(const Op& op) {
+  const size_t body = BodySize(op);
+  return 1 + VarintBytes(body) + body;
 }
 
 std::string EncodeOpsHeader(size_t count) {

@@ -21,6 +21,8 @@ namespace archil {
 
 // One op, without the batch header; what a batch concatenates.
 void EncodeOp(const Op& op, ByteWriter& out);
+// Bytes that EncodeOp writes for it.
+size_t EncodedSize(const Op& op);
 std::string EncodeOps(std::span<const Op> ops);
 // Inline extents are copied out of `bytes`.
 Result<std::vector<Op>> DecodeOps(std::string_view bytes);

@@ -1,0 +1,114 @@
+#include "client/oplog/op_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/format/op_codec.h"
+
+namespace archil {
+namespace {
+
+// Half of what one commit may hold: the other half is for TouchOps and for ops that came in between.
+constexpr uint64_t kMaxStretch = kMaxOpsPerCommit / 2;
+
+}  // namespace
+
+Seq OpLog::Push(Op op, LogItem::State state) {
+  const Seq seq{next_++};
+  lives_.Appended(op, seq);
+  const auto bytes = static_cast<uint32_t>(EncodedSize(op));
+  bytes_ += bytes;
+  ops_.push_back(LogItem{std::move(op), bytes, state});
+  return seq;
+}
+
+Seq OpLog::Append(Op op) { return Push(std::move(op), LogItem::State::kReady); }
+
+Seq OpLog::AppendPending(SetExtentsOp op) {
+  const Seq seq = Push(std::move(op), LogItem::State::kPending);
+  pending_.push_back(seq);
+  return seq;
+}
+
+void OpLog::Fill(Seq seq, std::vector<Extent> extents) {
+  ARCHIL_CHECK(seq > durable_ && seq <= last());
+  LogItem& item = at(seq);
+  ARCHIL_CHECK(item.state == LogItem::State::kPending);
+  std::get<SetExtentsOp>(item.op).extents = std::move(extents);
+  item.state = LogItem::State::kReady;
+  const auto bytes = static_cast<uint32_t>(EncodedSize(item.op));
+  bytes_ = bytes_ - item.bytes + bytes;
+  item.bytes = bytes;
+  Settled();
+}
+
+bool OpLog::Cancel(Seq seq) {
+  ARCHIL_CHECK(seq > durable_ && seq <= last());
+  LogItem& item = at(seq);
+  ARCHIL_CHECK(item.state == LogItem::State::kPending);
+  // Stretches that meet become one.
+  Seq first = seq;
+  auto meets = stretches_.end();
+  while (meets != stretches_.begin() && std::prev(meets)->last >= seq) {
+    --meets;
+    first = std::min(first, meets->first);
+  }
+  if (last().value - first.value >= kMaxStretch) return false;
+  stretches_.erase(meets, stretches_.end());
+  stretches_.push_back(Stretch{first, last()});
+  item.state = LogItem::State::kCancelled;
+  Settled();
+  return true;
+}
+
+void OpLog::Settled() {
+  while (!pending_.empty() && at(pending_.front()).state != LogItem::State::kPending) pending_.pop_front();
+}
+
+std::optional<Seq> OpLog::first_pending() const {
+  if (pending_.empty()) return std::nullopt;
+  return pending_.front();
+}
+
+Seq OpLog::Reach(Seq upto) const {
+  const auto after = std::lower_bound(stretches_.begin(), stretches_.end(), upto,
+                                      [](const Stretch& s, Seq seq) { return s.last < seq; });
+  if (after == stretches_.end() || upto < after->first) return upto;
+  return after->last;
+}
+
+std::optional<CommitBatch> OpLog::Plan(Seq upto, const BatchLimits& limits) {
+  if (in_flight_) return std::nullopt;
+  Seq end = Reach(std::min(upto, last()));
+  if (!pending_.empty()) end = std::min(end, Seq{pending_.front().value - 1});
+  if (end <= durable_) return std::nullopt;
+  const Seq first{durable_.value + 1};
+  Planner planner(ops_, first, end.value - durable_.value, stretches_, lives_);
+  const size_t count = planner.ChooseEnd(limits);
+  if (count == 0) return std::nullopt;
+  Planner::Output output = planner.Encode();
+  in_flight_ = Seq{durable_.value + count};
+  return CommitBatch{.first = first,
+                     .last = in_flight_,
+                     .count = output.count,
+                     .ops = std::move(output.ops),
+                     .absorbed_ops = output.absorbed_ops,
+                     .absorbed = std::move(output.absorbed)};
+}
+
+void OpLog::Committed(Seq last) {
+  ARCHIL_CHECK(in_flight_ && last == in_flight_);
+  while (durable_ < last) {
+    bytes_ -= ops_.front().bytes;
+    lives_.Sent(ops_.front().op);
+    ops_.pop_front();
+    durable_.value++;
+  }
+  while (!stretches_.empty() && stretches_.front().last <= durable_) stretches_.pop_front();
+  // Only a stretch that no commit could hold was cut; the rest of it stays together.
+  if (!stretches_.empty() && stretches_.front().first <= durable_) stretches_.front().first = Seq{durable_.value + 1};
+  in_flight_ = Seq{};
+}
+
+}  // namespace archil
