@@ -1,0 +1,66 @@
+// Between the messages of proto/archil/v1 and the types of common/api. Internal to clients and service adaptors.
+//
+// From* never trusts: enums, sizes and fields that must be there are checked, and what is wrong is an
+// Error (kInvalid, kNameTooLong) that names the field. Ids are not judged here, the services do that.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "archil/v1/control.pb.h"
+#include "archil/v1/data.pb.h"
+#include "archil/v1/meta.pb.h"
+#include "common/api/data_service.h"
+#include "common/api/meta_service.h"
+
+namespace archil {
+
+void ToProto(Timestamp t, v1::Timestamp* out);
+Result<Timestamp> FromProto(const v1::Timestamp& in);
+void ToProto(const DataServerInfo& server, v1::DataServer* out);
+Result<DataServerInfo> FromProto(const v1::DataServer& in);
+void ToProto(const DiskInfo& disk, v1::Disk* out);
+Result<DiskInfo> FromProto(const v1::Disk& in);
+void ToProto(SessionKey key, v1::SessionKey* out);
+SessionKey FromProto(const v1::SessionKey& in);
+void ToProto(InodeRange range, v1::InodeRange* out);
+InodeRange FromProto(const v1::InodeRange& in);
+void ToProto(const OpenSessionRequest& request, v1::OpenSessionRequest* out);
+Result<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& in);
+void ToProto(const OpenSessionReply& reply, v1::OpenSessionReply* out);
+Result<OpenSessionReply> FromProto(const v1::OpenSessionReply& in);
+void ToProto(const RenewReply& reply, v1::RenewReply* out);
+Result<RenewReply> FromProto(const v1::RenewReply& in);
+void ToProto(const CommitRequest& request, v1::CommitRequest* out);
+Result<CommitRequest> FromProto(v1::CommitRequest&& in);
+void ToProto(const SegmentGrant& grant, v1::SegmentGrant* out);
+Result<SegmentGrant> FromProto(const v1::SegmentGrant& in);
+void ToProto(const InodeInfo& inode, v1::Inode* out);
+Result<InodeInfo> FromProto(v1::Inode&& in);
+// Cut after kReplyCutBytes; then not complete.
+void ToProto(const DirPage& page, v1::ReadDirReply* out);
+Result<DirPage> FromProto(v1::ReadDirReply&& in);
+void ToProto(const ChunkExtents& chunk, v1::ChunkExtents* out);
+Result<ChunkExtents> FromProto(v1::ChunkExtents&& in);
+void ToProto(const FsStats& stats, v1::StatFsReply* out);
+FsStats FromProto(const v1::StatFsReply& in);
+void ToProto(const SegmentInfo& info, v1::Segment* out);
+Result<SegmentInfo> FromProto(const v1::Segment& in);
+
+template <class Servers>
+Result<std::vector<DataServerInfo>> ServersFromProto(const Servers& in) {
+  std::vector<DataServerInfo> out;
+  out.reserve(in.size());
+  for (const v1::DataServer& s : in) {
+    ARCHIL_ASSIGN_OR_RETURN(auto server, FromProto(s));
+    out.push_back(std::move(server));
+  }
+  return out;
+}
+
+// kInvalid "NAME is missing".
+Error Missing(std::string_view name);
+// kInvalid for text over kMaxText.
+Status CheckText(std::string_view name, std::string_view text);
+
+}  // namespace archil

@@ -1,0 +1,16 @@
+// Limits of messages, the same at both ends.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace archil {
+
+inline constexpr int kMaxMessageBytes = 16 << 20;      // gRPC refuses larger ones
+inline constexpr uint64_t kMaxReadBytes = 8ULL << 20;  // of one Read on the wire; a client splits longer ones
+inline constexpr size_t kReplyCutBytes = 4 << 20;      // replies that can be continued are cut after this much
+inline constexpr size_t kSegmentsPerList = 100'000;    // in one reply of List
+inline constexpr size_t kMaxReleasedSegments = 65'536; // in one ReleaseSegments
+inline constexpr size_t kMaxText = 1024;               // names of clients and such
+
+}  // namespace archil

@@ -1,0 +1,233 @@
+// MetaService over gRPC: each call is one unary call of archil.v1.Control or archil.v1.Meta; only GetExtents may take
+// several, where its answer is too large for one message.
+#include <fmt/format.h>
+
+#include "archil/v1/control.grpc.pb.h"
+#include "archil/v1/meta.grpc.pb.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/client.h"
+#include "common/rpc/convert.h"
+
+namespace archil {
+namespace {
+
+using v1::Control;
+using v1::Meta;
+
+// An answer that does not decode is damage, whatever FromProto called it.
+template <class T>
+Result<T> Decoded(Result<T> result) {
+  if (result.ok()) return result;
+  return Error(Code::kCorrupt, fmt::format("bad answer of the metadata server: {}", result.error().message()));
+}
+
+class MetaClient final : public MetaService {
+ public:
+  MetaClient(const std::string& address, const RpcOptions& options)
+      : channel_(address, options, std::make_shared<CancelWatcher>()), control_(channel_.channel()), meta_(channel_.channel()) {}
+
+  Result<DiskInfo> CreateDisk(const OpContext& ctx, const std::string& name, uint64_t quota_bytes) override {
+    v1::CreateDiskRequest request;
+    request.set_name(name);
+    request.set_quota_bytes(quota_bytes);
+    v1::DiskReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, control_, &Control::Stub::CreateDisk, request, &reply));
+    return Decoded(FromProto(reply.disk()));
+  }
+
+  Result<std::vector<DiskInfo>> ListDisks(const OpContext& ctx) override {
+    v1::ListDisksReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, control_, &Control::Stub::ListDisks, v1::ListDisksRequest(), &reply));
+    std::vector<DiskInfo> disks;
+    for (const v1::Disk& d : reply.disks()) {
+      ARCHIL_ASSIGN_OR_RETURN(auto disk, Decoded(FromProto(d)));
+      disks.push_back(std::move(disk));
+    }
+    return disks;
+  }
+
+  Result<DiskInfo> ShowDisk(const OpContext& ctx, const std::string& name) override {
+    v1::ShowDiskRequest request;
+    request.set_name(name);
+    v1::DiskReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, control_, &Control::Stub::ShowDisk, request, &reply));
+    return Decoded(FromProto(reply.disk()));
+  }
+
+  Status DeleteDisk(const OpContext& ctx, const std::string& name, bool force) override {
+    v1::DeleteDiskRequest request;
+    request.set_name(name);
+    request.set_force(force);
+    v1::DeleteDiskReply reply;
+    return channel_.Call(ctx, CallKind::kChange, control_, &Control::Stub::DeleteDisk, request, &reply);
+  }
+
+  Result<OpenSessionReply> OpenSession(const OpContext& ctx, const OpenSessionRequest& in) override {
+    v1::OpenSessionRequest request;
+    ToProto(in, &request);
+    v1::OpenSessionReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::OpenSession, request, &reply));
+    return Decoded(FromProto(reply));
+  }
+
+  Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key) override {
+    const auto request = Of<v1::RenewRequest>(session, key);
+    v1::RenewReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::Renew, request, &reply));
+    return Decoded(FromProto(reply));
+  }
+
+  Status CloseSession(const OpContext& ctx, SessionId session, SessionKey key) override {
+    const auto request = Of<v1::CloseSessionRequest>(session, key);
+    v1::CloseSessionReply reply;
+    return channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::CloseSession, request, &reply);
+  }
+
+  Result<CommitReply> Commit(const OpContext& ctx, const CommitRequest& in) override {
+    // Over these limits gRPC might refuse the message, which tells the caller less.
+    if (in.count > kMaxOpsPerCommit || in.ops.size() > kMaxCommitBytes) {
+      return Error(Code::kInvalid, fmt::format("commit of {} ops and {} bytes, limits {} and {}", in.count, in.ops.size(),
+                                               kMaxOpsPerCommit, kMaxCommitBytes));
+    }
+    v1::CommitRequest request;
+    ToProto(in, &request);
+    v1::CommitReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::Commit, request, &reply));
+    return CommitReply{Seq(reply.applied()), Lsn(reply.position())};
+  }
+
+  Result<InodeRange> AllocateInodes(const OpContext& ctx, SessionId session, SessionKey key) override {
+    const auto request = Of<v1::AllocateInodesRequest>(session, key);
+    v1::AllocateInodesReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::AllocateInodes, request, &reply));
+    return FromProto(reply.inodes());
+  }
+
+  Result<std::vector<SegmentGrant>> AllocateSegments(const OpContext& ctx, SessionId session, SessionKey key,
+                                                     uint32_t count) override {
+    auto request = Of<v1::AllocateSegmentsRequest>(session, key);
+    request.set_count(count);
+    v1::AllocateSegmentsReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::AllocateSegments, request, &reply));
+    std::vector<SegmentGrant> grants;
+    for (const v1::SegmentGrant& g : reply.segments()) {
+      ARCHIL_ASSIGN_OR_RETURN(auto grant, Decoded(FromProto(g)));
+      grants.push_back(std::move(grant));
+    }
+    return grants;
+  }
+
+  Status ReleaseSegments(const OpContext& ctx, SessionId session, SessionKey key,
+                         const std::vector<SegmentId>& segments) override {
+    auto request = Of<v1::ReleaseSegmentsRequest>(session, key);
+    for (SegmentId s : segments) request.add_segments(s.value);
+    v1::ReleaseSegmentsReply reply;
+    return channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::ReleaseSegments, request, &reply);
+  }
+
+  Result<InodeInfo> GetInode(const OpContext& ctx, SessionId session, InodeId ino) override {
+    const auto request = At<v1::GetInodeRequest>(session, ino);
+    v1::InodeReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::GetInode, request, &reply));
+    return Decoded(FromProto(std::move(*reply.mutable_inode())));
+  }
+
+  Result<InodeInfo> Lookup(const OpContext& ctx, SessionId session, InodeId parent, const std::string& name) override {
+    v1::LookupRequest request;
+    request.set_session(session.value);
+    request.set_parent(parent.value);
+    request.set_name(name);
+    v1::InodeReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::Lookup, request, &reply));
+    return Decoded(FromProto(std::move(*reply.mutable_inode())));
+  }
+
+  Result<DirPage> ReadDir(const OpContext& ctx, SessionId session, InodeId ino, const std::string& after,
+                          uint32_t limit) override {
+    auto request = At<v1::ReadDirRequest>(session, ino);
+    request.set_after(after);
+    request.set_limit(limit);
+    v1::ReadDirReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::ReadDir, request, &reply));
+    return Decoded(FromProto(std::move(reply)));
+  }
+
+  Result<std::vector<ChunkExtents>> GetExtents(const OpContext& ctx, SessionId session, InodeId ino, uint64_t first_chunk,
+                                               uint32_t count) override {
+    std::vector<ChunkExtents> chunks;
+    uint64_t next = first_chunk;
+    const uint64_t end = first_chunk + count < first_chunk ? UINT64_MAX : first_chunk + count;
+    do {
+      auto request = At<v1::GetExtentsRequest>(session, ino);
+      request.set_first_chunk(next);
+      request.set_count(static_cast<uint32_t>(end - next));
+      v1::GetExtentsReply reply;
+      ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::GetExtents, request, &reply));
+      for (v1::ChunkExtents& c : *reply.mutable_chunks()) {
+        ARCHIL_ASSIGN_OR_RETURN(auto chunk, Decoded(FromProto(std::move(c))));
+        chunks.push_back(std::move(chunk));
+      }
+      if (reply.next_chunk() < end && reply.next_chunk() <= next) {
+        return Error(Code::kCorrupt, "bad answer of the metadata server: extents make no progress");
+      }
+      next = reply.next_chunk();
+    } while (next < end);
+    return chunks;
+  }
+
+  Result<std::map<std::string, std::string>> GetXattrs(const OpContext& ctx, SessionId session, InodeId ino) override {
+    const auto request = At<v1::GetXattrsRequest>(session, ino);
+    v1::GetXattrsReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::GetXattrs, request, &reply));
+    std::map<std::string, std::string> xattrs;
+    for (v1::Xattr& x : *reply.mutable_xattrs()) {
+      xattrs.insert_or_assign(std::move(*x.mutable_name()), std::move(*x.mutable_value()));
+    }
+    return xattrs;
+  }
+
+  Result<std::vector<DataServerInfo>> LocateSegment(const OpContext& ctx, SessionId session, SegmentId segment) override {
+    v1::LocateSegmentRequest request;
+    request.set_session(session.value);
+    request.set_segment(segment.value);
+    v1::LocateSegmentReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::LocateSegment, request, &reply));
+    return Decoded(ServersFromProto(reply.servers()));
+  }
+
+  Result<FsStats> StatFs(const OpContext& ctx, SessionId session) override {
+    v1::StatFsRequest request;
+    request.set_session(session.value);
+    v1::StatFsReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::StatFs, request, &reply));
+    return FromProto(reply);
+  }
+
+ private:
+  template <class Request>
+  static Request Of(SessionId session, SessionKey key) {
+    Request request;
+    request.set_session(session.value);
+    ToProto(key, request.mutable_key());
+    return request;
+  }
+  template <class Request>
+  static Request At(SessionId session, InodeId ino) {
+    Request request;
+    request.set_session(session.value);
+    request.set_ino(ino.value);
+    return request;
+  }
+
+  RpcChannel channel_;
+  Control::Stub control_;
+  Meta::Stub meta_;
+};
+
+}  // namespace
+
+std::unique_ptr<MetaService> NewMetaClient(const std::string& address, const RpcOptions& options) {
+  return std::make_unique<MetaClient>(address, options);
+}
+
+}  // namespace archil

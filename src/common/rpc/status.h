@@ -1,0 +1,32 @@
+// The one place that knows grpc::Status.
+//
+// A failed call carries our Code and message in its status details (archil.v1.ErrorInfo), so that both survive
+// exactly; the gRPC code beside it is for tools. A status without them was made by gRPC itself, and what it
+// means depends on whether the call may have changed something at the server.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "common/base/result.h"
+
+namespace grpc {
+class Status;
+}
+
+namespace archil {
+
+inline constexpr size_t kMaxErrorMessage = 1024;  // bytes of a message on the wire; longer ones are cut
+
+enum class CallKind : uint8_t { kRead, kChange };
+// kNotSent: no connection ever carried the call, so the server has not seen it.
+enum class SendState : uint8_t { kNotSent, kMaybeSent };
+
+grpc::Status ToGrpc(const Status& status);
+
+// Precondition: !status.ok(). `server` is named in messages. Without an ErrorInfo:
+//   unreachable, deadline, broken connection   kUnavailable; kUnknown for a change that may have been sent
+//   refused by gRPC itself (size, method)       a final code; nothing happened
+Error FromGrpc(const grpc::Status& status, CallKind kind, SendState sent, std::string_view server);
+
+}  // namespace archil

@@ -1,0 +1,252 @@
+#include "server/meta/service/meta_rpc.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "archil/v1/control.grpc.pb.h"
+#include "archil/v1/meta.grpc.pb.h"
+#include "common/rpc/convert.h"
+#include "common/rpc/handler.h"
+#include "common/rpc/limits.h"
+#include "common/rpc/status.h"
+
+namespace archil {
+namespace {
+
+using Call = grpc::CallbackServerContext;
+using Reactor = grpc::ServerUnaryReactor;
+
+// Runs `body`, a Status(const OpContext&), where it may block, and answers with what it returns. Request and reply
+// stay until the answer.
+template <class Body>
+Reactor* Run(MetaServer& server, Call* call, Body body) {
+  Reactor* reactor = call->DefaultReactor();
+  server.RunBlocking([reactor, ctx = ContextOf(*call), body = std::move(body)] {
+    Status status = CheckDeadline(ctx);
+    if (status.ok()) status = body(ctx);
+    reactor->Finish(ToGrpc(status));
+  });
+  return reactor;
+}
+
+class ControlHandlers final : public v1::Control::CallbackService {
+ public:
+  explicit ControlHandlers(MetaServer& server) : server_(server) {}
+
+  Reactor* CreateDisk(Call* call, const v1::CreateDiskRequest* request, v1::DiskReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      ARCHIL_RETURN_IF_ERROR(CheckText("name of the disk", request->name()));
+      ARCHIL_ASSIGN_OR_RETURN(auto disk, server_.CreateDisk(ctx, request->name(), request->quota_bytes()));
+      ToProto(disk, reply->mutable_disk());
+      return Ok();
+    });
+  }
+
+  Reactor* ListDisks(Call* call, const v1::ListDisksRequest*, v1::ListDisksReply* reply) override {
+    return Run(server_, call, [this, reply](const OpContext& ctx) -> Status {
+      ARCHIL_ASSIGN_OR_RETURN(auto disks, server_.ListDisks(ctx));
+      for (const DiskInfo& disk : disks) ToProto(disk, reply->add_disks());
+      return CheckReplySize(*reply);
+    });
+  }
+
+  Reactor* ShowDisk(Call* call, const v1::ShowDiskRequest* request, v1::DiskReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      ARCHIL_RETURN_IF_ERROR(CheckText("name of the disk", request->name()));
+      ARCHIL_ASSIGN_OR_RETURN(auto disk, server_.ShowDisk(ctx, request->name()));
+      ToProto(disk, reply->mutable_disk());
+      return Ok();
+    });
+  }
+
+  Reactor* DeleteDisk(Call* call, const v1::DeleteDiskRequest* request, v1::DeleteDiskReply*) override {
+    return Run(server_, call, [this, request](const OpContext& ctx) -> Status {
+      ARCHIL_RETURN_IF_ERROR(CheckText("name of the disk", request->name()));
+      return server_.DeleteDisk(ctx, request->name(), request->force());
+    });
+  }
+
+ private:
+  MetaServer& server_;
+};
+
+using CommitMessages = OwnedMessages<v1::CommitRequest, v1::CommitReply>;
+
+class MetaHandlers final : public v1::Meta::CallbackService {
+ public:
+  explicit MetaHandlers(MetaServer& server) : server_(server) { SetMessageAllocatorFor_Commit(&commit_messages_); }
+
+  Reactor* OpenSession(Call* call, const v1::OpenSessionRequest* request, v1::OpenSessionReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      ARCHIL_ASSIGN_OR_RETURN(auto in, FromProto(*request));
+      ARCHIL_ASSIGN_OR_RETURN(auto out, server_.OpenSession(ctx, in));
+      ToProto(out, reply);
+      return Ok();
+    });
+  }
+
+  Reactor* Renew(Call* call, const v1::RenewRequest* request, v1::RenewReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      if (!request->has_key()) return Missing("key");
+      ARCHIL_ASSIGN_OR_RETURN(auto out, server_.Renew(ctx, SessionId(request->session()), FromProto(request->key())));
+      ToProto(out, reply);
+      return Ok();
+    });
+  }
+
+  Reactor* CloseSession(Call* call, const v1::CloseSessionRequest* request, v1::CloseSessionReply*) override {
+    return Run(server_, call, [this, request](const OpContext& ctx) -> Status {
+      if (!request->has_key()) return Missing("key");
+      return server_.CloseSession(ctx, SessionId(request->session()), FromProto(request->key()));
+    });
+  }
+
+  Reactor* Commit(Call* call, const v1::CommitRequest*, v1::CommitReply* reply) override {
+    Reactor* reactor = call->DefaultReactor();
+    auto in = FromProto(std::move(CommitMessages::RequestOf(*call)));
+    if (!in.ok()) {
+      reactor->Finish(ToGrpc(in.error()));
+      return reactor;
+    }
+    server_.CommitAsync(ContextOf(*call), std::move(in).value(), [reactor, reply](Result<CommitReply> result) {
+      if (!result.ok()) {
+        reactor->Finish(ToGrpc(result.error()));
+        return;
+      }
+      reply->set_applied(result->applied.value);
+      reply->set_position(result->position.value);
+      reactor->Finish(grpc::Status::OK);
+    });
+    return reactor;
+  }
+
+  Reactor* AllocateInodes(Call* call, const v1::AllocateInodesRequest* request, v1::AllocateInodesReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      if (!request->has_key()) return Missing("key");
+      ARCHIL_ASSIGN_OR_RETURN(auto range, server_.AllocateInodes(ctx, SessionId(request->session()), FromProto(request->key())));
+      ToProto(range, reply->mutable_inodes());
+      return Ok();
+    });
+  }
+
+  Reactor* AllocateSegments(Call* call, const v1::AllocateSegmentsRequest* request, v1::AllocateSegmentsReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      if (!request->has_key()) return Missing("key");
+      ARCHIL_ASSIGN_OR_RETURN(auto grants, server_.AllocateSegments(ctx, SessionId(request->session()),
+                                                                    FromProto(request->key()), request->count()));
+      for (const SegmentGrant& grant : grants) ToProto(grant, reply->add_segments());
+      return Ok();
+    });
+  }
+
+  Reactor* ReleaseSegments(Call* call, const v1::ReleaseSegmentsRequest* request, v1::ReleaseSegmentsReply*) override {
+    return Run(server_, call, [this, request](const OpContext& ctx) -> Status {
+      if (!request->has_key()) return Missing("key");
+      if (static_cast<size_t>(request->segments_size()) > kMaxReleasedSegments) {
+        return Error(Code::kInvalid, fmt::format("{} segments, limit {}", request->segments_size(), kMaxReleasedSegments));
+      }
+      std::vector<SegmentId> segments;
+      segments.reserve(request->segments_size());
+      for (uint64_t s : request->segments()) segments.emplace_back(s);
+      return server_.ReleaseSegments(ctx, SessionId(request->session()), FromProto(request->key()), segments);
+    });
+  }
+
+  Reactor* GetInode(Call* call, const v1::GetInodeRequest* request, v1::InodeReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      ARCHIL_ASSIGN_OR_RETURN(auto inode, server_.GetInode(ctx, SessionId(request->session()), InodeId(request->ino())));
+      ToProto(inode, reply->mutable_inode());
+      return Ok();
+    });
+  }
+
+  Reactor* Lookup(Call* call, const v1::LookupRequest* request, v1::InodeReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      if (request->name().size() > kMaxName) return Code::kNameTooLong;
+      ARCHIL_ASSIGN_OR_RETURN(auto inode, server_.Lookup(ctx, SessionId(request->session()), InodeId(request->parent()),
+                                                         request->name()));
+      ToProto(inode, reply->mutable_inode());
+      return Ok();
+    });
+  }
+
+  Reactor* ReadDir(Call* call, const v1::ReadDirRequest* request, v1::ReadDirReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      if (request->after().size() > kMaxName) return Code::kNameTooLong;
+      ARCHIL_ASSIGN_OR_RETURN(auto page, server_.ReadDir(ctx, SessionId(request->session()), InodeId(request->ino()),
+                                                         request->after(), request->limit()));
+      ToProto(page, reply);
+      return Ok();
+    });
+  }
+
+  Reactor* GetExtents(Call* call, const v1::GetExtentsRequest* request, v1::GetExtentsReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      const uint64_t first = request->first_chunk();
+      if (first > kMaxFileSize / kChunkSize) return Error(Code::kInvalid, fmt::format("chunk {} of a file", first));
+      ARCHIL_ASSIGN_OR_RETURN(auto chunks, server_.GetExtents(ctx, SessionId(request->session()), InodeId(request->ino()),
+                                                              first, request->count()));
+      reply->set_next_chunk(first + request->count());
+      size_t bytes = 0;
+      for (const ChunkExtents& chunk : chunks) {
+        if (bytes > kReplyCutBytes) {
+          reply->set_next_chunk(chunk.chunk);
+          break;
+        }
+        ToProto(chunk, reply->add_chunks());
+        bytes += reply->chunks().rbegin()->ByteSizeLong();
+      }
+      return CheckReplySize(*reply);
+    });
+  }
+
+  Reactor* GetXattrs(Call* call, const v1::GetXattrsRequest* request, v1::GetXattrsReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      ARCHIL_ASSIGN_OR_RETURN(auto xattrs, server_.GetXattrs(ctx, SessionId(request->session()), InodeId(request->ino())));
+      for (const auto& [name, value] : xattrs) {
+        v1::Xattr* x = reply->add_xattrs();
+        x->set_name(name);
+        x->set_value(value);
+      }
+      return CheckReplySize(*reply);
+    });
+  }
+
+  Reactor* LocateSegment(Call* call, const v1::LocateSegmentRequest* request, v1::LocateSegmentReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      ARCHIL_ASSIGN_OR_RETURN(auto servers, server_.LocateSegment(ctx, SessionId(request->session()),
+                                                                  SegmentId(request->segment())));
+      for (const DataServerInfo& server : servers) ToProto(server, reply->add_servers());
+      return Ok();
+    });
+  }
+
+  Reactor* StatFs(Call* call, const v1::StatFsRequest* request, v1::StatFsReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      ARCHIL_ASSIGN_OR_RETURN(auto stats, server_.StatFs(ctx, SessionId(request->session())));
+      ToProto(stats, reply);
+      return Ok();
+    });
+  }
+
+ private:
+  MetaServer& server_;
+  CommitMessages commit_messages_;
+};
+
+class MetaRpcService final : public RpcService {
+ public:
+  explicit MetaRpcService(MetaServer& server) : control_(server), meta_(server) {}
+  std::vector<grpc::Service*> GrpcServices() override { return {&control_, &meta_}; }
+
+ private:
+  ControlHandlers control_;
+  MetaHandlers meta_;
+};
+
+}  // namespace
+
+std::unique_ptr<RpcService> NewMetaRpcService(MetaServer& server) { return std::make_unique<MetaRpcService>(server); }
+
+}  // namespace archil
