@@ -1,7 +1,9 @@
 #include "common/rpc/server.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/stubs/common.h>
 #include <grpc/grpc.h>
+#include <grpcpp/grpcpp.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -117,6 +119,11 @@ Result<std::unique_ptr<RpcServer>> RpcServer::Start(ReservedPort port, const std
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || selected == 0) return BindError(EADDRINUSE, port.address());
   return std::unique_ptr<RpcServer>(std::make_unique<RpcServerImpl>(std::move(server), port.address()));
+}
+
+std::string RpcVersion() {
+  const int v = GOOGLE_PROTOBUF_VERSION;
+  return fmt::format("gRPC {}, protobuf {}.{}.{}", grpc::Version(), v / 1'000'000, v / 1000 % 1000, v % 1000);
 }
 
 }  // namespace archil

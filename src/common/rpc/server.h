@@ -52,4 +52,7 @@ class RpcServer {
   virtual void Stop(absl::Duration drain) = 0;
 };
 
+// "gRPC 1.51.1, protobuf 3.21.12".
+std::string RpcVersion();
+
 }  // namespace archil
