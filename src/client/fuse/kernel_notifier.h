@@ -1,0 +1,63 @@
+// Tells the kernel what to drop from its caches. Calls are queued and made by threads of its own: an invalidation
+// can wait for a request that the caller is about to answer, so it is never made by a handler or under a lock.
+// One inode's (for names: one directory's) calls stay in order. When a queue is full the caller waits.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/core/fs_api.h"
+#include "common/env/sched.h"
+
+namespace archil {
+
+class KernelNotifier final : public KernelCache {
+ public:
+  // One invalidation: of a name in `ino` if `name` is not empty, of the inode otherwise.
+  struct Item {
+    InodeId ino;
+    uint64_t offset = 0;
+    uint64_t length = 0;
+    std::string name;
+  };
+  static constexpr size_t kThreads = 2;
+  static constexpr size_t kQueueLimit = 65536;
+
+  KernelNotifier(Scheduler& scheduler, std::function<void(const Item&)> deliver);
+  ~KernelNotifier() override;
+
+  void Start();
+  // Drops what is queued; later calls do nothing. Idempotent. Waits for a delivery under way.
+  void Stop();
+  // Like Stop without waiting: nothing more is sent to the kernel after it, except a delivery under way.
+  void Close();
+
+  void InvalidateInode(InodeId ino, uint64_t offset, uint64_t length) override;
+  void InvalidateEntry(InodeId parent, const std::string& name) override;
+
+  uint64_t delivered() const { return delivered_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Lane {
+    explicit Lane(Scheduler& scheduler) : mu(scheduler), changed(scheduler) {}
+    Mutex mu;
+    CondVar changed;
+    std::deque<Item> queue ABSL_GUARDED_BY(mu);
+    bool stopping ABSL_GUARDED_BY(mu) = false;
+    std::unique_ptr<Thread> thread;
+  };
+  void Push(Item item);
+  void Run(Lane& lane);
+
+  Scheduler& scheduler_;
+  const std::function<void(const Item&)> deliver_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::atomic<uint64_t> delivered_{0};
+};
+
+}  // namespace archil
