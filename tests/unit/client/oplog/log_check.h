@@ -1,0 +1,69 @@
+// Runs a sequence of ops twice: one by one into a namespace, and through an OpLog in commits into another. After each commit
+// both must be in the same state, whatever was absorbed.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/oplog/op_log.h"
+#include "tests/unit/client/oplog/tiny_namespace.h"
+
+namespace archil {
+
+// SetExtentsOps of a script are appended as pending ones, with their extents filled in later or cancelled.
+using Script = std::vector<Op>;
+
+// What may come next, every op of it valid in `ns`; deterministic. The new inode, if any, is `next`; `step` makes times.
+struct Universe {
+  std::vector<std::string> names = {"a", "b"};
+  bool links = true;
+  bool exchanges = true;
+  bool open_files = true;    // removals of inodes that are still open, and their releases
+  bool attributes = true;    // setattr of directories and files, xattrs, truncation
+  bool inner_directories = true;  // entries in directories of the script
+};
+std::vector<Op> PossibleOps(const TinyNamespace& ns, const Universe& universe, InodeId next, int step);
+// Root, an empty directory 2 at "/d" and, if `with_file`, a file 3 at "/a". Inodes of scripts start at 10.
+TinyNamespace StartState(bool with_file);
+std::string Describe(const Op& op);
+std::string Describe(const Script& script);
+
+class LogCheck {
+ public:
+  // Which pending ops of an inode that dies are cancelled: bit (seq % 64) of the mask.
+  explicit LogCheck(const TinyNamespace& start, uint64_t cancel_mask = ~0ULL);
+
+  // Applies the op to the reference and appends it. The op must be valid.
+  void Append(const Op& op);
+  // Fills the oldest `count` pending ops.
+  void Fill(size_t count);
+  // Plans once and commits. False if there was nothing to commit, or after a failure.
+  bool Commit(Seq upto, const BatchLimits& limits);
+  // Fills everything and commits until all is durable.
+  void Drain(const BatchLimits& limits);
+
+  OpLog& log() { return log_; }
+  // Empty while everything agrees.
+  const std::string& failure() const { return failure_; }
+  uint64_t absorbed_ops = 0;
+  uint64_t absorbed_inodes = 0;
+  uint64_t sent_ops = 0;
+  uint64_t commits = 0;
+  uint64_t cancelled = 0;
+
+ private:
+  void CancelDead();
+  bool Check(const CommitBatch& batch, const BatchLimits& limits);
+  bool Fail(std::string what);
+
+  OpLog log_;
+  std::vector<TinyNamespace> states_;  // states_[n]: after op n
+  TinyNamespace server_;
+  uint64_t cancel_mask_;
+  std::map<Seq, SetExtentsOp> pending_;
+  std::string failure_;
+};
+
+}  // namespace archil
