@@ -1,0 +1,238 @@
+#include "client/session/session.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace archil {
+namespace {
+
+constexpr uint64_t kLowInodes = 16384;   // fetch another range below this
+constexpr uint32_t kSegmentsPerCall = 2;
+
+}  // namespace
+
+std::string_view StateName(Session::State state) {
+  switch (state) {
+    case Session::State::kActive: return "active";
+    case Session::State::kReconnecting: return "reconnecting";
+    case Session::State::kWaiting: return "waiting";
+    case Session::State::kFenced: return "fenced";
+    case Session::State::kClosed: return "closed";
+  }
+  return "unknown";
+}
+
+Session::Session(const MountEnv& env, const MountConfig& config)
+    : env_(env), config_(config), key_(config.key), mu_(env.scheduler), wake_(env.scheduler) {
+  if (key_ == SessionKey{}) key_ = SessionKey{env.random.Next(), env.random.Next()};
+}
+
+Session::~Session() { Stop(); }
+
+Status Session::Open(const OpContext& ctx) {
+  OpenSessionRequest request;
+  request.disk = config_.disk;
+  request.branch = config_.branch;
+  request.client_name = config_.client_name;
+  request.mode = config_.read_only ? SessionMode::kReadOnly : SessionMode::kReadWrite;
+  request.key = key_;
+  request.lease = config_.lease;
+  request.predecessor = config_.predecessor;
+  request.predecessor_key = config_.predecessor_key;
+  const BootTime sent = env_.scheduler.clock().Boot();
+  ARCHIL_ASSIGN_OR_RETURN(reply_, env_.meta.OpenSession(ctx, request));
+  MutexLock lock(mu_);
+  lease_ = reply_.lease;
+  lease_end_ns_.store(absl::ToInt64Nanoseconds((sent + lease_).since_boot));
+  if (reply_.inodes.count > 0) ranges_.push_back(reply_.inodes);
+  clock_offset_ns_.store(absl::ToInt64Nanoseconds(reply_.server_time - env_.scheduler.clock().Wall()));
+  return Ok();
+}
+
+void Session::Start(std::function<void(State)> on_change) {
+  on_change_ = std::move(on_change);
+  thread_ = env_.scheduler.Spawn("archil-lease", [this] { HeartbeatLoop(); });
+}
+
+void Session::Stop() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    wake_.SignalAll();
+  }
+  if (thread_) {
+    thread_->Join();
+    thread_.reset();
+  }
+}
+
+Status Session::Close(const OpContext& ctx) {
+  if (state() == State::kFenced) return Ok();
+  SendReleases(ctx);
+  const Status closed = env_.meta.CloseSession(ctx, reply_.session, key_);
+  MutexLock lock(mu_);
+  if (state_ != State::kFenced) state_ = State::kClosed;
+  lease_end_ns_.store(0);
+  return closed;
+}
+
+bool Session::Usable() const {
+  return absl::ToInt64Nanoseconds(env_.scheduler.clock().Boot().since_boot) <
+         lease_end_ns_.load(std::memory_order_acquire);
+}
+
+Session::State Session::state() const {
+  MutexLock lock(mu_);
+  return state_;
+}
+
+std::string Session::detail() const {
+  MutexLock lock(mu_);
+  return detail_;
+}
+
+Error Session::Note(const Error& error) {
+  if (error.code() == Code::kFenced) SetState(State::kFenced, std::string(error.message()));
+  return error;
+}
+
+Result<InodeId> Session::NextInode() {
+  MutexLock lock(mu_);
+  while (!ranges_.empty() && ranges_.front().count == 0) ranges_.pop_front();
+  if (ranges_.empty()) return Code::kTryAgain;
+  InodeRange& range = ranges_.front();
+  const InodeId ino = range.first;
+  range.first = InodeId{range.first.value + 1};
+  --range.count;
+  if (ranges_.size() == 1 && range.count < kLowInodes && !want_inodes_) {
+    want_inodes_ = true;
+    wake_.SignalAll();
+  }
+  return ino;
+}
+
+Status Session::RefillInodes(const OpContext& ctx) {
+  auto range = env_.meta.AllocateInodes(ctx, reply_.session, key_);
+  if (!range.ok()) return Note(range.error());
+  MutexLock lock(mu_);
+  ranges_.push_back(*range);
+  return Ok();
+}
+
+Result<SegmentGrant> Session::TakeSegment(const OpContext& ctx) {
+  {
+    MutexLock lock(mu_);
+    if (!segments_.empty()) {
+      SegmentGrant grant = std::move(segments_.front());
+      segments_.pop_front();
+      return grant;
+    }
+  }
+  auto grants = env_.meta.AllocateSegments(ctx, reply_.session, key_, kSegmentsPerCall);
+  if (!grants.ok()) return Note(grants.error());
+  if (grants->empty()) return Error(Code::kUnavailable, "the server granted no segment");
+  MutexLock lock(mu_);
+  SegmentGrant first = std::move(grants->front());
+  for (size_t i = 1; i < grants->size(); ++i) segments_.push_back(std::move((*grants)[i]));
+  return first;
+}
+
+void Session::ReleaseSegment(SegmentId segment) {
+  MutexLock lock(mu_);
+  releases_.push_back(segment);
+}
+
+absl::Duration Session::lease() const {
+  MutexLock lock(mu_);
+  return lease_;
+}
+
+absl::Duration Session::lease_left() const {
+  const absl::Duration left =
+      absl::Nanoseconds(lease_end_ns_.load()) - env_.scheduler.clock().Boot().since_boot;
+  return std::max(left, absl::ZeroDuration());
+}
+
+Timestamp Session::Now() const {
+  return ToTimestamp(env_.scheduler.clock().Wall() + absl::Nanoseconds(clock_offset_ns_.load()));
+}
+
+void Session::SetState(State state, std::string detail) {
+  {
+    MutexLock lock(mu_);
+    if (state_ == state || state_ == State::kFenced || state_ == State::kClosed) return;
+    state_ = state;
+    detail_ = std::move(detail);
+    if (state == State::kFenced) lease_end_ns_.store(0);
+    wake_.SignalAll();
+  }
+  if (on_change_) on_change_(state);
+}
+
+void Session::Renewed(BootTime sent, const RenewReply& reply) {
+  {
+    MutexLock lock(mu_);
+    if (state_ == State::kFenced || state_ == State::kClosed) return;
+    lease_ = reply.lease;
+    lease_end_ns_.store(absl::ToInt64Nanoseconds((sent + lease_).since_boot));
+  }
+  renewals_.fetch_add(1);
+  SetState(State::kActive, "");
+}
+
+void Session::CheckLease() {
+  if (!Usable()) SetState(State::kWaiting, "the lease ran out and the server does not answer");
+}
+
+void Session::Beat(bool want_inodes) {
+  OpContext ctx;
+  const BootTime sent = env_.scheduler.clock().Boot();
+  // A third of the lease: an answer that comes later is of no use any more, the next try is.
+  ctx.deadline = sent + std::max(lease() / 3, absl::Milliseconds(100));
+  const auto reply = env_.meta.Renew(ctx, reply_.session, key_);
+  if (reply.ok()) {
+    Renewed(sent, *reply);
+    SendReleases(ctx);
+    if (want_inodes) (void)RefillInodes(ctx);  // a failure is met again by the next NextInode
+    return;
+  }
+  (void)Note(reply.error());
+  if (Usable()) {
+    SetState(State::kReconnecting, reply.error().ToString());
+  } else {
+    CheckLease();
+  }
+}
+
+void Session::SendReleases(const OpContext& ctx) {
+  std::vector<SegmentId> segments;
+  {
+    MutexLock lock(mu_);
+    segments.swap(releases_);
+  }
+  if (segments.empty()) return;
+  if (!env_.meta.ReleaseSegments(ctx, reply_.session, key_, segments).ok()) {
+    MutexLock lock(mu_);
+    releases_.insert(releases_.end(), segments.begin(), segments.end());
+  }
+}
+
+void Session::HeartbeatLoop() {
+  for (;;) {
+    bool want_inodes = false;
+    {
+      MutexLock lock(mu_);
+      // Every third of a lease while all is well; quickly while the server does not answer.
+      const absl::Duration pause = state_ == State::kActive
+                                       ? lease_ / 3
+                                       : std::min<absl::Duration>(lease_ / 10, absl::Milliseconds(500));
+      const BootTime next = env_.scheduler.clock().Boot() + pause;
+      while (!stopping_ && !want_inodes_ && env_.scheduler.clock().Boot() < next) wake_.WaitUntil(mu_, next);
+      if (stopping_ || state_ == State::kFenced || state_ == State::kClosed) return;
+      want_inodes = std::exchange(want_inodes_, false);
+    }
+    Beat(want_inodes);
+  }
+}
+
+}  // namespace archil

@@ -1,0 +1,100 @@
+// Session: this mount's relation with the metadata server: lease, heartbeats, ranges of inode numbers, segments to
+// write to. Thread safe; its lock is a leaf (nothing else is taken under it), callbacks run without it.
+//
+// LSE-1: the lease is counted from the sending of the newest answered renewal, on the boot clock, so the
+// client always stops before the server gives its rights to somebody else.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/core/mount.h"
+#include "common/api/meta_service.h"
+#include "common/env/sched.h"
+
+namespace archil {
+
+class Session {
+ public:
+  enum class State : uint8_t {
+    kActive,        // renewed lately
+    kReconnecting,  // the last renewal failed, the lease is still good
+    kWaiting,       // the lease has run out; nothing is answered until it is renewed
+    kFenced,        // the server ended it; for good
+    kClosed,
+  };
+
+  Session(const MountEnv& env, const MountConfig& config);
+  ~Session();
+
+  // Opens at the server. Called once, before everything else.
+  Status Open(const OpContext& ctx);
+  // Starts the heartbeat. `on_change` runs on its thread after each change of state, without locks.
+  void Start(std::function<void(State)> on_change);
+  // Ends the heartbeat thread; no RPC. Idempotent.
+  void Stop();
+  // Tells the server; after Stop.
+  Status Close(const OpContext& ctx);
+
+  // The lease is good now. Cheap, no lock.
+  bool Usable() const;
+  State state() const;
+  std::string detail() const;
+  // What an answer told: kFenced ends the session, anything else changes nothing. Returns its argument.
+  Error Note(const Error& error);
+
+  // The next number of the session's range; kTryAgain if there is none (then RefillInodes).
+  Result<InodeId> NextInode();
+  Status RefillInodes(const OpContext& ctx);
+  // A segment to write to, of which this session is the only writer.
+  Result<SegmentGrant> TakeSegment(const OpContext& ctx);
+  // No more appends to it; told to the server with the next heartbeat or at Close.
+  void ReleaseSegment(SegmentId segment);
+
+  SessionId id() const { return reply_.session; }
+  SessionKey key() const { return key_; }
+  const OpenSessionReply& opened() const { return reply_; }
+  absl::Duration lease() const;
+  absl::Duration lease_left() const;
+  // Wall clock corrected by the server's.
+  Timestamp Now() const;
+  uint64_t renewals() const { return renewals_.load(); }
+
+ private:
+  void HeartbeatLoop();
+  void Beat(bool want_inodes);
+  void Renewed(BootTime sent, const RenewReply& reply);
+  void SetState(State state, std::string detail);
+  void SendReleases(const OpContext& ctx);
+  void CheckLease();
+
+  MountEnv env_;
+  MountConfig config_;
+  SessionKey key_;
+  OpenSessionReply reply_;
+  std::function<void(State)> on_change_;
+
+  std::atomic<int64_t> lease_end_ns_{0};  // boot clock
+  std::atomic<int64_t> clock_offset_ns_{0};
+  std::atomic<uint64_t> renewals_{0};
+
+  mutable Mutex mu_;
+  CondVar wake_;
+  State state_ ABSL_GUARDED_BY(mu_) = State::kActive;
+  std::string detail_ ABSL_GUARDED_BY(mu_);
+  absl::Duration lease_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool want_inodes_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<InodeRange> ranges_ ABSL_GUARDED_BY(mu_);
+  std::deque<SegmentGrant> segments_ ABSL_GUARDED_BY(mu_);
+  std::vector<SegmentId> releases_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<Thread> thread_;
+};
+
+std::string_view StateName(Session::State state);
+
+}  // namespace archil

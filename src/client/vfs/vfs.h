@@ -1,0 +1,162 @@
+// Vfs: POSIX semantics over the merged view of a mount; implements FsApi.
+//
+// Every call: look whether the session may answer (DLG-3: only within the lease), make sure that what it needs is in memory
+// (Ensure…, which give the lock up to ask the server and then say "look again"), decide and change memory and log in
+// one go under the lock, answer. So a change is acknowledged in memory; Writeback carries it to the servers.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/core/fs_api.h"
+#include "client/read/segment_reader.h"
+#include "client/session/session.h"
+#include "client/vfs/state.h"
+#include "client/writeback/writeback.h"
+#include "common/posix/rename.h"
+
+namespace archil {
+
+class Vfs final : public FsApi {
+ public:
+  Vfs(const MountEnv& env, const MountConfig& config, Session& session, BlockCache& cache, SegmentReader& reader,
+      Writeback& writeback);
+
+  // Reads the root of the mounted subtree. kNotFound, kNotDirectory naming the part of the path.
+  Status OpenRoot(const OpContext& ctx);
+  void SetKernelCache(KernelCache* kernel) { kernel_ = kernel; }
+  // The lease ran out or came back, or the session is over. Without locks.
+  void SessionChanged(Session::State state);
+
+  InodeId Root() const override { return root_; }
+  Result<Entry> Lookup(const OpContext& ctx, InodeId parent, std::string_view name) override;
+  absl::Duration NegativeTtl(InodeId parent) override;
+  void Forget(InodeId ino, uint64_t count) override;
+  Result<AttrReply> GetAttr(const OpContext& ctx, InodeId ino) override;
+  Result<AttrReply> SetAttr(const OpContext& ctx, InodeId ino, const SetAttrRequest& request) override;
+  Result<std::string> Readlink(const OpContext& ctx, InodeId ino) override;
+  Result<Entry> Mkdir(const OpContext& ctx, InodeId parent, std::string_view name, uint32_t mode) override;
+  Result<Entry> Mknod(const OpContext& ctx, InodeId parent, std::string_view name, FileType type, uint32_t mode,
+                      uint64_t rdev) override;
+  Result<Entry> Symlink(const OpContext& ctx, InodeId parent, std::string_view name, std::string_view target) override;
+  Result<Entry> Link(const OpContext& ctx, InodeId ino, InodeId parent, std::string_view name) override;
+  Result<CreateReply> Create(const OpContext& ctx, InodeId parent, std::string_view name, uint32_t mode,
+                             int flags) override;
+  Status Unlink(const OpContext& ctx, InodeId parent, std::string_view name) override;
+  Status Rmdir(const OpContext& ctx, InodeId parent, std::string_view name) override;
+  Status Rename(const OpContext& ctx, InodeId parent, std::string_view name, InodeId new_parent,
+                std::string_view new_name, RenameMode mode) override;
+  Result<OpenReply> Open(const OpContext& ctx, InodeId ino, int flags) override;
+  Result<ReadReply> Read(const OpContext& ctx, InodeId ino, uint64_t offset, size_t length) override;
+  Result<size_t> Write(const OpContext& ctx, InodeId ino, uint64_t offset, std::string_view data, bool append,
+                       bool kill_set_id) override;
+  Status Fsync(const OpContext& ctx, InodeId ino, HandleId handle, bool data_only) override;
+  Status FsyncDir(const OpContext& ctx, InodeId ino) override;
+  void Release(InodeId ino, HandleId handle) override;
+  Status Fallocate(const OpContext& ctx, InodeId ino, FallocateMode mode, uint64_t offset, uint64_t length) override;
+  Result<uint64_t> Seek(const OpContext& ctx, InodeId ino, uint64_t offset, SeekWhat what) override;
+  Status Readdir(const OpContext& ctx, InodeId ino, uint64_t cookie, bool plus,
+                 const std::function<bool(const DirItem&)>& fn) override;
+  Result<std::string> GetXattr(const OpContext& ctx, InodeId ino, std::string_view name) override;
+  Result<std::vector<std::string>> ListXattrs(const OpContext& ctx, InodeId ino) override;
+  Status SetXattr(const OpContext& ctx, InodeId ino, std::string_view name, std::string_view value,
+                  XattrMode mode) override;
+  Status RemoveXattr(const OpContext& ctx, InodeId ino, std::string_view name) override;
+  Result<FsStats> StatFs(const OpContext& ctx) override;
+  Result<SyncReport> Sync(const OpContext& ctx) override;
+  void DropCaches() override;
+  MountStatus GetStatus() override;
+  std::map<std::string, uint64_t> Metrics() override;
+  void WakeWaiters() override;
+
+ private:
+  struct NewNode {
+    FileType type = FileType::kRegular;
+    uint32_t mode = 0;
+    uint64_t rdev = 0;
+    std::string target;
+  };
+
+  // --- before anything
+  // Waits until the lease is good; kIo when the mount is broken or the deadline passes.
+  Status Usable(const OpContext& ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Status UsableForChange(const OpContext& ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+
+  // --- what must be in memory. True: it is, the lock was never given up. False: it was asked for; look again from the
+  // start. `pinned` inodes stay in memory meanwhile.
+  Result<bool> EnsureInode(const OpContext& ctx, InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> EnsureDir(const OpContext& ctx, InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> EnsureName(const OpContext& ctx, Inode& dir, std::string_view name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> EnsureComplete(const OpContext& ctx, Inode& dir) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> EnsureChunks(const OpContext& ctx, Inode& inode, uint64_t offset, uint64_t length)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> EnsureXattrs(const OpContext& ctx, Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> EnsureInodeNumber(const OpContext& ctx, InodeId* ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Status LoadListing(const OpContext& ctx, Inode& dir) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void Insert(const InodeInfo& info, InodeId parent, uint64_t stamp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // What an unsuccessful answer means for the call: an error to return, or "look again" after a pause while the
+  // server is away and the deadline has not passed.
+  Result<bool> RetryLater(const OpContext& ctx, const Error& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Status CheckAnswer(const Error& error);
+
+  // --- pieces of changes
+  Timestamp NextTime() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<Entry> MakeNode(const OpContext& ctx, InodeId parent, std::string_view name, NewNode node, Inode** made)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> FindForChange(const OpContext& ctx, InodeId parent, std::string_view name, Inode** dir,
+                             DirItemRef* item, Inode** child) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void TouchDir(Inode& dir, Timestamp now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // The inode lost its last name.
+  void LostLastName(Inode& inode, bool still_open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  RenameDecision CheckRename(const Inode& from_dir, const Inode& to_dir, const Inode& moved, const Inode* victim,
+                             RenameMode mode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> EnsureAncestors(const OpContext& ctx, Inode& dir) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // Precondition: CheckRename decided so, and the link counts of the parents are set.
+  void ApplyRename(Inode& from_dir, std::string_view name, Inode& to_dir, std::string_view new_name, Inode& moved,
+                   Inode* victim, RenameMode mode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void Resize(Inode& inode, uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  OpenReply NewHandle(Inode& inode, int flags) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Status CheckSpace(const OpContext& ctx, uint64_t bytes, uint64_t inodes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  static void AppendZeros(uint64_t length, std::vector<Buffer>& out);
+  Status FsyncInode(const OpContext& ctx, InodeId ino);
+
+  // --- answers
+  Attr AttrOf(const Inode& inode) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Entry EntryOf(const Inode& inode) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void DropPart(bool everything) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+
+  struct Counters {
+    std::atomic<uint64_t> rpc_get_inode{0}, rpc_lookup{0}, rpc_read_dir{0}, rpc_get_extents{0}, rpc_get_xattrs{0},
+        rpc_stat_fs{0}, read_bytes{0}, waits{0};
+  };
+
+  // First, because the lock that the others are guarded by is reached through it: wb_.state_.mu.
+  Writeback& wb_;
+  MountEnv env_;
+  const MountConfig config_;
+  Session& session_;
+  BlockCache& cache_;
+  SegmentReader& reader_;
+  KernelCache* kernel_ = nullptr;
+  InodeId root_ = kRootInode;
+  // Quota: what StatFs said last, and what was promised since.
+  uint64_t used_at_server_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
+  uint64_t promised_since_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
+  Counters counters_;
+};
+
+// For a call's loop: `continue`s when the lock was given up, returns on error.
+#define ARCHIL_ENSURE(expr)                                      \
+  {                                                              \
+    auto archil_ensured_ = (expr);                               \
+    if (!archil_ensured_.ok()) return archil_ensured_.error();   \
+    if (!*archil_ensured_) continue;                             \
+  }                                                              \
+  static_assert(true)
+
+}  // namespace archil

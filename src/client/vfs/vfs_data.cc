@@ -1,0 +1,279 @@
+// Open files: reading, writing, syncing.
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/vfs/vfs.h"
+#include "common/posix/attributes.h"
+
+namespace archil {
+namespace {
+
+constexpr uint64_t kSmallFile = 256 * 1024;  // read together with what was written beside it
+
+}  // namespace
+
+OpenReply Vfs::NewHandle(Inode& inode, int flags) {
+  const HandleId id = wb_.state_.next_handle++;
+  wb_.state_.handles.emplace(id, Handle{inode.ino(), flags});
+  ++inode.opens;
+  OpenReply reply;
+  reply.handle = id;
+  reply.keep_cache = true;  // nobody else changes the file while this session holds the branch
+  return reply;
+}
+
+Result<OpenReply> Vfs::Open(const OpContext& ctx, InodeId ino, int flags) {
+  const bool writes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
+  MutexLock lock(wb_.state_.mu);
+  for (;;) {
+    ARCHIL_RETURN_IF_ERROR(writes ? UsableForChange(ctx) : Usable(ctx));
+    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    Inode& inode = *wb_.state_.Find(ino);
+    if (inode.is_dir()) {
+      if (writes) return Code::kIsDirectory;
+      return NewHandle(inode, flags);
+    }
+    if (inode.attr.nlink == 0 && !inode.orphan) return Code::kStale;  // its last name and handle are gone
+    if ((flags & O_TRUNC) && inode.is_file() && inode.attr.size > 0) {
+      wb_.Take(inode);
+      SetAttrOp op;
+      op.ino = ino;
+      op.now = NextTime();
+      op.fields = SetAttrOp::kSize | SetAttrOp::kMtime;
+      Resize(inode, 0);
+      inode.attr.mtime = inode.attr.ctime = op.mtime = op.now;
+      ++inode.attr.change;
+      if (inode.attr.nlink > 0 || inode.orphan) wb_.Log(std::move(op), {&inode});
+    }
+    return NewHandle(inode, flags);
+  }
+}
+
+void Vfs::Release(InodeId ino, HandleId handle) {
+  MutexLock lock(wb_.state_.mu);
+  if (wb_.state_.handles.erase(handle) == 0) return;
+  Inode* inode = wb_.state_.Find(ino);
+  if (inode == nullptr) return;
+  if (--inode->opens > 0) return;
+  if (inode->orphan) {
+    inode->orphan = false;
+    if (!wb_.state_.broken) wb_.Log(ReleaseOrphanOp{ino}, {inode});
+    if (inode->map) wb_.Discard(*inode);
+  }
+  if (inode->lookups == 0) {
+    wb_.state_.droppable.push_back(ino);
+    Trim();
+  }
+}
+
+Result<ReadReply> Vfs::Read(const OpContext& ctx, InodeId ino, uint64_t offset, size_t length) {
+  std::vector<FilePiece> pieces;
+  bool small = false;
+  for (int attempt = 0;; ++attempt) {
+    {
+      MutexLock lock(wb_.state_.mu);
+      for (;;) {
+        ARCHIL_RETURN_IF_ERROR(Usable(ctx));
+        ARCHIL_ENSURE(EnsureInode(ctx, ino));
+        Inode& inode = *wb_.state_.Find(ino);
+        if (inode.is_dir()) return Code::kIsDirectory;
+        if (!inode.is_file()) return Code::kInvalid;
+        if (offset >= inode.attr.size) return ReadReply{};
+        length = std::min<uint64_t>(length, inode.attr.size - offset);
+        ARCHIL_ENSURE(EnsureChunks(ctx, inode, offset, length));
+        pieces = inode.map->Read(offset, length);
+        small = inode.attr.size <= kSmallFile;
+        break;
+      }
+    }
+    ReadReply reply;
+    Status got = Ok();
+    for (const FilePiece& piece : pieces) {
+      switch (piece.source) {
+        case FilePiece::Source::kHole:
+        case FilePiece::Source::kZero: AppendZeros(piece.length, reply.pieces); break;
+        case FilePiece::Source::kMemory:
+        case FilePiece::Source::kInline: reply.pieces.push_back(piece.data); break;
+        case FilePiece::Source::kSegment:
+          got = reader_.Read(ctx, piece.segment, piece.segment_offset, piece.length, small, reply.pieces);
+          break;
+      }
+      if (!got.ok()) break;
+      reply.size += piece.length;
+    }
+    if (got.ok()) {
+      counters_.read_bytes.fetch_add(reply.size, std::memory_order_relaxed);
+      return reply;
+    }
+    // The bytes may have been placed elsewhere since the map was read: look again.
+    if (got.code() == Code::kNotFound && attempt < 3) continue;
+    if (got.error().band() == Band::kVerdict) return Error(Code::kIo, got.error().ToString());
+    if (got.code() == Code::kWouldBlock || got.error().band() == Band::kBroken) return got.error();
+    MutexLock lock(wb_.state_.mu);
+    ARCHIL_ASSIGN_OR_RETURN(const bool never, RetryLater(ctx, got.error()));
+    (void)never;
+  }
+}
+
+void Vfs::AppendZeros(uint64_t length, std::vector<Buffer>& out) {
+  static const Buffer* const kZeros = new Buffer(std::string(128 * 1024, '\0'));
+  for (; length > 0;) {
+    const uint64_t n = std::min<uint64_t>(length, kZeros->size());
+    out.push_back(kZeros->Slice(0, n));
+    length -= n;
+  }
+}
+
+Status Vfs::CheckSpace(const OpContext& ctx, uint64_t bytes, uint64_t inodes) {
+  const uint64_t quota = session_.opened().disk.quota_bytes;
+  if (quota == 0) return Ok();
+  const uint64_t known = used_at_server_ + wb_.dirty_bytes() + promised_since_ + bytes;
+  if (known <= quota - std::min(quota, config_.dirty_limit_bytes / 64)) {
+    promised_since_ += bytes;
+    return Ok();
+  }
+  // Near the quota: only what the server has seen counts.
+  if (!ctx.may_block) return Code::kWouldBlock;
+  wb_.TakeAll();
+  ARCHIL_RETURN_IF_ERROR(wb_.MakeDurable(ctx, wb_.state_.log.last()));
+  Result<FsStats> stats = Code::kUnavailable;
+  {
+    ReleaseLock unlocked(wb_.state_.mu);
+    stats = env_.meta.StatFs(ctx, session_.id());
+  }
+  if (!stats.ok()) return stats.error();
+  used_at_server_ = stats->used_bytes;
+  promised_since_ = bytes;
+  if (used_at_server_ + wb_.dirty_bytes() + bytes > quota || (inodes > 0 && used_at_server_ >= quota)) {
+    return Error(Code::kNoSpace, "the disk's quota is used up");
+  }
+  return Ok();
+}
+
+Result<size_t> Vfs::Write(const OpContext& ctx, InodeId ino, uint64_t offset, std::string_view data, bool append,
+                          bool kill_set_id) {
+  MutexLock lock(wb_.state_.mu);
+  for (;;) {
+    ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
+    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    if (wb_.state_.Find(ino)->is_dir()) return Code::kIsDirectory;
+    if (!wb_.state_.Find(ino)->is_file()) return Code::kInvalid;
+    ARCHIL_RETURN_IF_ERROR(CheckSpace(ctx, data.size(), 0));
+    ARCHIL_RETURN_IF_ERROR(wb_.Throttle(ctx));
+    Inode* found = wb_.state_.Find(ino);  // both may have given the lock up
+    if (found == nullptr) continue;
+    Inode& inode = *found;
+    const uint64_t at = append ? inode.attr.size : offset;
+    if (data.empty()) return size_t{0};
+    ARCHIL_ASSIGN_OR_RETURN(const uint64_t writable, WritableBytes(at, data.size()));
+    data = data.substr(0, writable);
+    const uint64_t before = Writeback::MemoryOf(inode);
+    inode.map->Write(at, data);
+    inode.attr.size = std::max<uint64_t>(inode.attr.size, at + data.size());
+    inode.attr.mtime = inode.attr.ctime = NextTime();
+    ++inode.attr.change;
+    if (kill_set_id) {
+      const uint32_t cleared = SetIdClearedByWrite(inode.attr.type, inode.attr.mode);
+      inode.clear_mode |= cleared;
+      inode.attr.mode &= ~cleared;
+    }
+    wb_.counters.bytes_written.fetch_add(data.size(), std::memory_order_relaxed);
+    wb_.MapChanged(inode, before);
+    return data.size();
+  }
+}
+
+Status Vfs::FsyncInode(const OpContext& outer, InodeId ino) {
+  const OpContext ctx = outer.WithDeadline(env_.scheduler.clock().Boot() + config_.fsync_deadline);
+  MutexLock lock(wb_.state_.mu);
+  Inode* inode = wb_.state_.Find(ino);
+  if (inode == nullptr) return wb_.state_.broken ? Status(Error(Code::kIo, wb_.state_.broken_reason)) : Ok();
+  if (wb_.state_.broken) return Error(Code::kIo, wb_.state_.broken_reason);
+  wb_.Take(*inode);
+  return wb_.MakeDurable(ctx, inode->last_op);
+}
+
+Status Vfs::Fsync(const OpContext& ctx, InodeId ino, HandleId handle, bool data_only) {
+  return FsyncInode(ctx, ino);
+}
+
+Status Vfs::FsyncDir(const OpContext& ctx, InodeId ino) {
+  // fsync of the mount's root does what sync(2) should: it never reaches a FUSE daemon (DUR-1).
+  if (ino != root_) return FsyncInode(ctx, ino);
+  auto report = Sync(ctx);
+  return report.ok() ? Ok() : Status(report.error());
+}
+
+Result<SyncReport> Vfs::Sync(const OpContext& outer) {
+  const OpContext ctx = outer.WithDeadline(env_.scheduler.clock().Boot() + config_.fsync_deadline);
+  MutexLock lock(wb_.state_.mu);
+  if (wb_.state_.broken) return Error(Code::kIo, wb_.state_.broken_reason);
+  const uint64_t dirty = wb_.dirty_bytes();
+  wb_.TakeAll();
+  const Seq target = wb_.state_.log.last();
+  const uint64_t ops = target.value - wb_.state_.log.durable().value;
+  ARCHIL_RETURN_IF_ERROR(wb_.MakeDurable(ctx, target));
+  return SyncReport{ops, dirty};
+}
+
+Status Vfs::Fallocate(const OpContext& ctx, InodeId ino, FallocateMode mode, uint64_t offset, uint64_t length) {
+  ARCHIL_RETURN_IF_ERROR(Status(CheckRange(offset, length)));
+  const bool punch = mode == FallocateMode::kPunchHole;
+  const bool keep = punch || mode == FallocateMode::kAllocateKeepSize || mode == FallocateMode::kZeroRangeKeepSize;
+  MutexLock lock(wb_.state_.mu);
+  for (;;) {
+    ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
+    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    if (wb_.state_.Find(ino)->is_dir()) return Code::kIsDirectory;
+    if (!wb_.state_.Find(ino)->is_file()) return Code::kNotSupported;
+    if (!punch) ARCHIL_RETURN_IF_ERROR(CheckSpace(ctx, length, 0));
+    Inode* inode = wb_.state_.Find(ino);
+    if (inode == nullptr) continue;
+    const uint64_t end = keep ? std::min(offset + length, inode->attr.size) : offset + length;
+    ClearRangeOp op;
+    op.ino = ino;
+    op.offset = offset;
+    op.length = end > offset ? end - offset : 0;
+    op.size = keep ? inode->attr.size : std::max(inode->attr.size, end);
+    op.kind = punch ? ClearRangeOp::Kind::kPunch
+                    : (mode == FallocateMode::kZeroRange || mode == FallocateMode::kZeroRangeKeepSize
+                           ? ClearRangeOp::Kind::kZero
+                           : ClearRangeOp::Kind::kAllocate);
+    if (op.length == 0) return Ok();  // wholly past the end with the size kept: nothing to show for it
+    if (op.kind == ClearRangeOp::Kind::kAllocate) ARCHIL_ENSURE(EnsureChunks(ctx, *inode, offset, op.length));
+    wb_.Take(*inode);
+    op.now = NextTime();
+    const uint64_t before = Writeback::MemoryOf(*inode);
+    inode->map->Clear(offset, op.length, op.kind);
+    wb_.MapChanged(*inode, before);
+    inode->attr.size = op.size;
+    inode->attr.mtime = inode->attr.ctime = op.now;
+    ++inode->attr.change;
+    if (inode->attr.nlink > 0 || inode->orphan) wb_.Log(std::move(op), {inode});
+    return Ok();
+  }
+}
+
+Result<uint64_t> Vfs::Seek(const OpContext& ctx, InodeId ino, uint64_t offset, SeekWhat what) {
+  MutexLock lock(wb_.state_.mu);
+  for (;;) {
+    ARCHIL_RETURN_IF_ERROR(Usable(ctx));
+    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    Inode& inode = *wb_.state_.Find(ino);
+    if (!inode.is_file()) return Code::kInvalid;
+    const uint64_t size = inode.attr.size;
+    if (offset >= size) return Code::kNoSuchAddress;
+    ARCHIL_ENSURE(EnsureChunks(ctx, inode, offset, size - offset));
+    if (what == SeekWhat::kData) {
+      const auto at = inode.map->SeekData(offset, size);
+      if (!at) return Code::kNoSuchAddress;
+      return *at;
+    }
+    return inode.map->SeekHole(offset, size).value_or(size);
+  }
+}
+
+}  // namespace archil

@@ -1,0 +1,117 @@
+// What a person or the kernel side is told about the mount as a whole.
+
+#include <utility>
+#include <vector>
+
+#include "client/vfs/vfs.h"
+
+namespace archil {
+
+void Vfs::SessionChanged(Session::State state) {
+  std::vector<InodeId> known;
+  {
+    MutexLock lock(wb_.state_.mu);
+    if (state == Session::State::kFenced) wb_.Break("the session was ended by the server: " + session_.detail());
+    wb_.state_.changed.SignalAll();
+    if (state == Session::State::kWaiting || state == Session::State::kFenced) {
+      for (const auto& [ino, inode] : wb_.state_.inodes) {
+        if (inode->lookups > 0) known.push_back(ino);
+      }
+    }
+  }
+  // FENCE-1: without a lease the kernel must not answer from what it keeps.
+  if (kernel_ == nullptr) return;
+  for (const InodeId ino : known) kernel_->InvalidateInode(ino, 0, UINT64_MAX);
+}
+
+void Vfs::WakeWaiters() {
+  MutexLock lock(wb_.state_.mu);
+  wb_.state_.changed.SignalAll();
+}
+
+void Vfs::DropCaches() {
+  cache_.Clear();
+  std::vector<std::pair<InodeId, std::string>> names;
+  {
+    MutexLock lock(wb_.state_.mu);
+    for (const auto& [ino, inode] : wb_.state_.inodes) {
+      if (inode->map && inode->pins == 0 && inode->last_op <= wb_.state_.log.durable() && !inode->map->has_memory()) {
+        inode->map->DropClean();
+      }
+      if (kernel_ == nullptr || !inode->is_dir()) continue;
+      // Files only: a directory whose name the kernel drops is shown as deleted to whoever works in it.
+      for (auto item = inode->dir->Next(2); item; item = inode->dir->Next(item->cookie)) {
+        if (item->type == FileType::kDirectory) continue;
+        const Inode* child = wb_.state_.Find(item->ino);
+        if (child != nullptr && child->lookups > 0 && child->opens == 0) names.emplace_back(ino, std::string(item->name));
+      }
+    }
+    DropPart(true);
+  }
+  for (const auto& [parent, name] : names) kernel_->InvalidateEntry(parent, name);
+}
+
+MountStatus Vfs::GetStatus() {
+  MountStatus status;
+  status.disk = session_.opened().disk.name;
+  status.branch = config_.branch;
+  status.session = session_.id();
+  status.state = StateName(session_.state());
+  status.state_detail = session_.detail();
+  status.lease = session_.lease();
+  status.lease_left = session_.lease_left();
+  status.dirty_bytes = wb_.dirty_bytes();
+  status.dirty_limit_bytes = config_.dirty_limit_bytes;
+  status.cache_bytes = cache_.bytes();
+  status.cache_limit_bytes = cache_.limit_bytes();
+  MutexLock lock(wb_.state_.mu);
+  if (wb_.state_.broken) {
+    status.state = "fenced";
+    status.state_detail = wb_.state_.broken_reason;
+  }
+  status.log_ops = wb_.state_.log.size();
+  status.inodes = wb_.state_.inodes.size();
+  status.acknowledged = wb_.state_.log.last();
+  status.durable = wb_.state_.log.durable();
+  return status;
+}
+
+std::map<std::string, uint64_t> Vfs::Metrics() {
+  const Writeback::Counters& w = wb_.counters;
+  std::map<std::string, uint64_t> m;
+  m["ops_logged"] = w.ops_logged;
+  m["ops_sent"] = w.ops_sent;
+  m["ops_absorbed"] = w.ops_absorbed;
+  m["inodes_absorbed"] = w.inodes_absorbed;
+  m["commits"] = w.commits;
+  m["commit_retries"] = w.commit_retries;
+  m["appends"] = w.appends;
+  m["append_bytes"] = w.append_bytes;
+  m["append_retries"] = w.append_retries;
+  m["inline_bytes"] = w.inline_bytes;
+  m["bytes_written"] = w.bytes_written;
+  m["bytes_read"] = counters_.read_bytes;
+  m["dirty_bytes"] = wb_.dirty_bytes();
+  m["cache_hits"] = cache_.hits();
+  m["cache_misses"] = cache_.misses();
+  m["cache_bytes"] = cache_.bytes();
+  m["fetches"] = reader_.fetches();
+  m["fetched_bytes"] = reader_.fetched_bytes();
+  m["renewals"] = session_.renewals();
+  m["lease_waits"] = counters_.waits;
+  m["rpc_commit"] = w.commits + w.commit_retries;
+  m["rpc_append"] = w.appends + w.append_retries;
+  m["rpc_get_inode"] = counters_.rpc_get_inode;
+  m["rpc_lookup"] = counters_.rpc_lookup;
+  m["rpc_read_dir"] = counters_.rpc_read_dir;
+  m["rpc_get_extents"] = counters_.rpc_get_extents;
+  m["rpc_get_xattrs"] = counters_.rpc_get_xattrs;
+  m["rpc_stat_fs"] = counters_.rpc_stat_fs;
+  m["rpc_read"] = reader_.fetches();
+  MutexLock lock(wb_.state_.mu);
+  m["inodes"] = wb_.state_.inodes.size();
+  m["log_ops"] = wb_.state_.log.size();
+  return m;
+}
+
+}  // namespace archil
