@@ -455,7 +455,7 @@ Status MemFiles::MakeDirs(const std::string& path) {
     ARCHIL_RETURN_IF_ERROR(ChangeEntry(*dir, part, child));
     if (TakeStep() != Step::kGo) return Code::kIo;
     // Only this entry becomes durable; others of the directory need a SyncDir of their own.
-    dir->entry_changes.pop_back();
+    std::erase_if(dir->entry_changes, [&part](const auto& change) { return change.first == part; });
     dir->durable_entries[part] = child;
     dir = std::move(child);
   }

@@ -1,5 +1,5 @@
 // ObjectStore: the shape of S3 and nothing more: whole puts, ranged gets, list, delete; no rename, no append.
-// Keys are 1..512 bytes of [A-Za-z0-9._/-], without empty, "." or ".." parts. Blocking; thread safe.
+// Keys are 1..512 bytes of [A-Za-z0-9._/-], without empty, "." or ".." parts, each part at most 250. Blocking; thread safe.
 //
 // Durability: a key that Put returned success for survives; a reader sees a whole object or none.
 // Errors: kNotFound, kInvalid (key or range), kUnavailable (retry), kNoSpace, kCorrupt (what came back is not
