@@ -99,8 +99,7 @@ void CancelWatcher::Remove(grpc::ClientContext* call) {
 
 RpcChannel::RpcChannel(std::string address, const RpcOptions& options, std::shared_ptr<CancelWatcher> watcher)
     : address_(std::move(address)),
-      target_("dns:///" + address_),
-      channel_(grpc::CreateCustomChannel(target_, grpc::InsecureChannelCredentials(), ArgumentsOf(options))),
+      channel_(grpc::CreateCustomChannel("dns:///" + address_, grpc::InsecureChannelCredentials(), ArgumentsOf(options))),
       watcher_(std::move(watcher)) {}
 
 Status RpcChannel::Admit(const OpContext& ctx) const {
@@ -120,10 +119,7 @@ Status RpcChannel::End(const OpContext& ctx, CallKind kind, grpc::ClientContext*
   if (ctx.cancel != nullptr) watcher_->Remove(call);
   if (status.ok()) return Ok();
   if (status.error_code() == grpc::StatusCode::CANCELLED && ctx.cancelled()) return Code::kInterrupted;
-  // gRPC names the peer once a connection has taken the call, and the channel's target before.
-  const std::string peer = call->peer();
-  const bool not_sent = peer == target_ || peer == "unknown";
-  return FromGrpc(status, kind, not_sent ? SendState::kNotSent : SendState::kMaybeSent, address_);
+  return FromGrpc(status, kind, address_);
 }
 
 }  // namespace archil

@@ -54,7 +54,6 @@ class RpcChannel {
   Status End(const OpContext& ctx, CallKind kind, grpc::ClientContext* call, const grpc::Status& status) const;
 
   std::string address_;
-  std::string target_;
   std::shared_ptr<grpc::Channel> channel_;
   std::shared_ptr<CancelWatcher> watcher_;  // owners: the channels of one client or pool
 };

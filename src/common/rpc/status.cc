@@ -68,6 +68,18 @@ std::optional<Error> Decode(const std::string& details) {
   return Error(code, info.message());
 }
 
+// gRPC has no better way to tell that no connection took a call than what it says when it finds none to give it to.
+// Another text, in another version, makes us answer kUnknown, which is always allowed.
+bool NeverSent(std::string_view text) {
+  return text.starts_with("failed to connect to all addresses") || text.starts_with("DNS resolution failed");
+}
+
+// "Connection refused" of "failed to connect to all addresses; last error: UNKNOWN: ipv4:…: …: Connection refused".
+std::string_view LastReason(std::string_view text) {
+  const size_t at = text.rfind(": ");
+  return at == std::string_view::npos ? text : text.substr(at + 2);
+}
+
 }  // namespace
 
 grpc::Status ToGrpc(const Status& status) {
@@ -86,13 +98,13 @@ grpc::Status ToGrpc(const Status& status) {
   return grpc::Status(tool_code, text, outer.SerializeAsString());
 }
 
-Error FromGrpc(const grpc::Status& status, CallKind kind, SendState sent, std::string_view server) {
+Error FromGrpc(const grpc::Status& status, CallKind kind, std::string_view server) {
   if (auto error = Decode(status.error_details())) return *std::move(error);
-  const Code lost = kind == CallKind::kChange && sent == SendState::kMaybeSent ? Code::kUnknown : Code::kUnavailable;
+  const Code lost = kind == CallKind::kChange ? Code::kUnknown : Code::kUnavailable;
   const std::string& text = status.error_message();
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
-      if (sent == SendState::kNotSent) return Error(lost, fmt::format("cannot reach {}: {}", server, text));
+      if (NeverSent(text)) return Error(Code::kUnavailable, fmt::format("cannot reach {}: {}", server, LastReason(text)));
       return Error(lost, fmt::format("connection to {} was lost: {}", server, text));
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return Error(lost, fmt::format("no answer from {} before the deadline", server));

@@ -19,14 +19,13 @@ namespace archil {
 inline constexpr size_t kMaxErrorMessage = 1024;  // bytes of a message on the wire; longer ones are cut
 
 enum class CallKind : uint8_t { kRead, kChange };
-// kNotSent: no connection ever carried the call, so the server has not seen it.
-enum class SendState : uint8_t { kNotSent, kMaybeSent };
 
 grpc::Status ToGrpc(const Status& status);
 
 // Precondition: !status.ok(). `server` is named in messages. Without an ErrorInfo:
-//   unreachable, deadline, broken connection   kUnavailable; kUnknown for a change that may have been sent
-//   refused by gRPC itself (size, method)       a final code; nothing happened
-Error FromGrpc(const grpc::Status& status, CallKind kind, SendState sent, std::string_view server);
+//   no connection to the server              kUnavailable: it has not seen the call
+//   deadline, connection lost in the call     kUnavailable; kUnknown for a change
+//   refused by gRPC itself (size, method)      a final code; nothing happened
+Error FromGrpc(const grpc::Status& status, CallKind kind, std::string_view server);
 
 }  // namespace archil
