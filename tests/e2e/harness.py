@@ -304,11 +304,11 @@ class Cluster:
         self.servers = {}
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
-        self.env = dict(os.environ, ARCHIL_SERVER=self.address, HOME=self.path("home"), XDG_RUNTIME_DIR=self.path("run"),
-                        XDG_STATE_HOME=self.path("state"), XDG_CACHE_HOME=self.path("cache"), XDG_DATA_HOME=self.path("share"),
+        self.env = dict(os.environ, ARCHIL_SERVER=self.address, HOME=self.path("home"), ARCHIL_RUNTIME_DIR=self.path("run"),
+                        ARCHIL_STATE_DIR=self.path("state"), XDG_CACHE_HOME=self.path("cache"),
                         GIT_CONFIG_SYSTEM="/dev/null", LC_ALL="C.UTF-8", GIT_AUTHOR_NAME="T", GIT_AUTHOR_EMAIL="t@example.org",
                         GIT_COMMITTER_NAME="T", GIT_COMMITTER_EMAIL="t@example.org", GIT_TERMINAL_PROMPT="0")
-        for part in ("home", "run", "state", "cache", "share"):
+        for part in ("home", "run", "state", "cache"):
             os.makedirs(self.path(part), mode=0o700)
 
     def path(self, *parts):
@@ -477,7 +477,12 @@ def rss_kib(pid):
 
 def upcalls(metrics):
     """Requests of the kernel, FORGETs not counted."""
-    return sum(v for k, v in metrics.items() if k.startswith("fuse.") and k.endswith(".calls") and "forget" not in k)
+    return sum(v for k, v in metrics.items() if k.startswith("upcall_") and "forget" not in k)
+
+
+def rpcs(metrics):
+    """Round trips that work caused; renewals of the lease come by the clock and are not among them."""
+    return sum(v for k, v in metrics.items() if k.startswith("rpc_"))
 
 
 def difference(before, after, prefix=""):

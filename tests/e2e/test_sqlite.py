@@ -53,7 +53,7 @@ class Sqlite(harness.ClusterTest):
                     db.execute("DELETE FROM t WHERE id = ?", (i // 3,))
             db.close()
             seconds = time.monotonic() - started
-            fsyncs = harness.difference(before, mount.metrics()).get("fuse.fsync.calls", 0)
+            fsyncs = harness.difference(before, mount.metrics()).get("upcall_fsync", 0)
             harness.log(f"{mode}: {TRANSACTIONS} transactions in {seconds:.1f} s, {fsyncs} fsyncs")
             expected[mode] = rows_digest(path)
             self.assertGreater(expected[mode][0], TRANSACTIONS * 0.9)
