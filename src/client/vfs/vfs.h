@@ -119,6 +119,8 @@ class Vfs final : public FsApi {
   void ApplyRename(Inode& from_dir, std::string_view name, Inode& to_dir, std::string_view new_name, Inode& moved,
                    Inode* victim, RenameMode mode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void Resize(Inode& inode, uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> EnsureCapabilityKnown(const OpContext& ctx, Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void DropCapability(Inode& inode, Timestamp now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   OpenReply NewHandle(Inode& inode, int flags) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Status CheckSpace(const OpContext& ctx, uint64_t bytes, uint64_t inodes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   static void AppendZeros(uint64_t length, std::vector<Buffer>& out);

@@ -54,6 +54,8 @@ Result<AttrReply> Vfs::SetAttr(const OpContext& ctx, InodeId ino, const SetAttrR
     if (resize) {
       ARCHIL_RETURN_IF_ERROR(Status(CheckTruncate(inode.attr.type, request.size)));
     }
+    const bool chown = (request.fields & (F::kUid | F::kGid)) != 0;
+    if (chown || resize) ARCHIL_ENSURE(EnsureCapabilityKnown(ctx, inode));
     // EXT-1: earlier writes have their place (and their mtime) in the log before this.
     if (inode.map && inode.map->dirty_bytes() > 0) wb_.Take(inode);
     SetAttrOp op;
@@ -64,11 +66,17 @@ Result<AttrReply> Vfs::SetAttr(const OpContext& ctx, InodeId ino, const SetAttrR
       op.fields |= SetAttrOp::kMode;
       attr.mode = request.mode & 07777;
     }
-    if (request.fields & (F::kUid | F::kGid)) {
+    if (chown) {
       if (request.fields & F::kUid) attr.uid = request.uid;
       if (request.fields & F::kGid) attr.gid = request.gid;
       op.fields |= SetAttrOp::kUid | SetAttrOp::kGid;
+      // FUSE_HANDLE_KILLPRIV_V2 leaves this to us, whoever calls.
+      if (const uint32_t bits = SetIdClearedByChown(attr.type, attr.mode); bits != 0 && !(request.fields & F::kMode)) {
+        op.fields |= SetAttrOp::kMode;
+        attr.mode &= ~bits;
+      }
     }
+    if (chown || resize) DropCapability(inode, op.now);
     if (request.fields & F::kKillSetId) {
       const uint32_t mode = attr.mode & ~SetIdClearedByWrite(attr.type, attr.mode);
       if (mode != attr.mode) op.fields |= SetAttrOp::kMode;
@@ -99,6 +107,18 @@ Result<AttrReply> Vfs::SetAttr(const OpContext& ctx, InodeId ino, const SetAttrR
     if (attr.nlink > 0 || inode.orphan) wb_.Log(std::move(op), {&inode});
     return AttrReply{AttrOf(inode), kForever};
   }
+}
+
+Result<bool> Vfs::EnsureCapabilityKnown(const OpContext& ctx, Inode& inode) {
+  return inode.is_file() && inode.has_xattrs ? EnsureXattrs(ctx, inode) : Result<bool>(true);
+}
+
+// Whoever changes a file's bytes or owner takes its capabilities (capabilities(7)); with FUSE_HANDLE_KILLPRIV_V2 the kernel
+// leaves it to us.
+void Vfs::DropCapability(Inode& inode, Timestamp now) {
+  static constexpr char kCapability[] = "security.capability";
+  if (!inode.is_file() || !inode.xattrs || inode.xattrs->erase(kCapability) == 0) return;
+  if (inode.attr.nlink > 0 || inode.orphan) wb_.Log(RemoveXattrOp{inode.ino(), kCapability, now}, {&inode});
 }
 
 Result<std::string> Vfs::Readlink(const OpContext& ctx, InodeId ino) {

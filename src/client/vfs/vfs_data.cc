@@ -11,6 +11,7 @@
 namespace archil {
 namespace {
 
+constexpr uint64_t kMaxAllocate = 1ULL << 40;  // of one fallocate that is not a punch; the server's bound for one op
 constexpr uint64_t kSmallFile = 256 * 1024;  // read together with what was written beside it
 
 }  // namespace
@@ -161,6 +162,7 @@ Result<size_t> Vfs::Write(const OpContext& ctx, InodeId ino, uint64_t offset, st
     ARCHIL_ENSURE(EnsureInode(ctx, ino));
     if (wb_.state_.Find(ino)->is_dir()) return Code::kIsDirectory;
     if (!wb_.state_.Find(ino)->is_file()) return Code::kInvalid;
+    ARCHIL_ENSURE(EnsureCapabilityKnown(ctx, *wb_.state_.Find(ino)));
     ARCHIL_RETURN_IF_ERROR(CheckSpace(ctx, data.size(), 0));
     ARCHIL_RETURN_IF_ERROR(wb_.Throttle(ctx));
     Inode* found = wb_.state_.Find(ino);  // both may have given the lock up
@@ -175,6 +177,7 @@ Result<size_t> Vfs::Write(const OpContext& ctx, InodeId ino, uint64_t offset, st
     inode.attr.size = std::max<uint64_t>(inode.attr.size, at + data.size());
     inode.attr.mtime = inode.attr.ctime = NextTime();
     ++inode.attr.change;
+    DropCapability(inode, inode.attr.mtime);
     if (kill_set_id) {
       const uint32_t cleared = SetIdClearedByWrite(inode.attr.type, inode.attr.mode);
       inode.clear_mode |= cleared;
@@ -242,6 +245,7 @@ Status Vfs::Fallocate(const OpContext& ctx, InodeId ino, FallocateMode mode, uin
                     : (mode == FallocateMode::kZeroRange || mode == FallocateMode::kZeroRangeKeepSize
                            ? ClearRangeOp::Kind::kZero
                            : ClearRangeOp::Kind::kAllocate);
+    if (!punch && op.length > kMaxAllocate) return Code::kNoSpace;
     if (op.length == 0) return Ok();  // wholly past the end with the size kept: nothing to show for it
     if (op.kind == ClearRangeOp::Kind::kAllocate) ARCHIL_ENSURE(EnsureChunks(ctx, *inode, offset, op.length));
     wb_.Take(*inode);
