@@ -8,6 +8,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,16 @@ class Vfs final : public FsApi {
     uint64_t rdev = 0;
     std::string target;
   };
+
+  struct ListedItem {
+    std::string name;
+    uint64_t cookie = 0;
+    InodeId ino;
+    FileType type = FileType::kRegular;
+    std::optional<Entry> entry;
+  };
+  static constexpr size_t kReaddirItems = 256;
+  Status CopyListing(const OpContext& ctx, InodeId ino, uint64_t cookie, bool plus, std::vector<ListedItem>* out);
 
   // --- before anything
   // Waits until the lease is good; kIo when the mount is broken or the deadline passes.

@@ -77,74 +77,54 @@ void Vfs::Forget(InodeId ino, uint64_t count) {
   Trim();
 }
 
+// The next items after `cookie`, at most kReaddirItems; with `plus` each carries an entry and has one reference counted.
+Status Vfs::CopyListing(const OpContext& ctx, InodeId ino, uint64_t cookie, bool plus, std::vector<ListedItem>* out) {
+  MutexLock lock(wb_.state_.mu);
+  for (;;) {
+    out->clear();
+    ARCHIL_RETURN_IF_ERROR(Usable(ctx));
+    ARCHIL_ENSURE(EnsureDir(ctx, ino));
+    Inode& dir = *wb_.state_.Find(ino);
+    if (dir.attr.nlink == 0) return Ok();  // removed: nothing, not even dots
+    ARCHIL_ENSURE(EnsureComplete(ctx, dir));
+    const InodeId up = ino == root_ || !dir.parent ? ino : dir.parent;
+    if (cookie < 1) out->push_back({".", 1, ino, FileType::kDirectory, std::nullopt});
+    if (cookie < 2) out->push_back({"..", 2, up, FileType::kDirectory, std::nullopt});
+    bool again = false;
+    for (auto next = dir.dir->Next(std::max<uint64_t>(cookie, 2)); next && out->size() < kReaddirItems && !again;
+         next = dir.dir->Next(next->cookie)) {
+      out->push_back({std::string(next->name), next->cookie, next->ino, next->type, std::nullopt});
+      if (!plus) continue;
+      ARCHIL_ASSIGN_OR_RETURN(const bool there, EnsureInode(ctx, next->ino));
+      again = !there;
+      if (again) break;  // the lock was given up: `next` means nothing any more
+      out->back().entry = EntryOf(*wb_.state_.Find(next->ino));
+    }
+    if (again) continue;
+    for (ListedItem& item : *out) {
+      if (item.entry) ++wb_.state_.Find(item.ino)->lookups;
+    }
+    return Ok();
+  }
+}
+
 Status Vfs::Readdir(const OpContext& ctx, InodeId ino, uint64_t cookie, bool plus,
                     const std::function<bool(const DirItem&)>& fn) {
-  // A page is copied under the lock and handed out without it.
-  struct Item {
-    std::string name;
-    DirItem item;
-    Entry entry;
-  };
-  constexpr size_t kItems = 256;
+  // A part of the listing is copied under the lock and handed out without it.
+  std::vector<ListedItem> items;
   for (;;) {
-    std::vector<Item> items;
-    {
-      MutexLock lock(wb_.state_.mu);
-      for (;;) {
-        ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-        ARCHIL_ENSURE(EnsureDir(ctx, ino));
-        Inode& dir = *wb_.state_.Find(ino);
-        if (dir.attr.nlink == 0) return Ok();  // removed: nothing, not even dots
-        ARCHIL_ENSURE(EnsureComplete(ctx, dir));
-        items.clear();
-        if (cookie < 1) items.push_back({".", {"", 1, ino, FileType::kDirectory, nullptr}, {}});
-        if (cookie < 2) {
-          const InodeId up = ino == root_ || !dir.parent ? ino : dir.parent;
-          items.push_back({"..", {"", 2, up, FileType::kDirectory, nullptr}, {}});
-        }
-        uint64_t at = std::max<uint64_t>(cookie, 2);
-        bool again = false;
-        while (items.size() < kItems && !again) {
-          const auto next = dir.dir->Next(at);
-          if (!next) break;
-          at = next->cookie;
-          Item item{std::string(next->name), {"", next->cookie, next->ino, next->type, nullptr}, {}};
-          if (plus) {
-            ARCHIL_ASSIGN_OR_RETURN(const bool there, EnsureInode(ctx, next->ino));
-            if (!there) {
-              again = true;
-              break;
-            }
-            item.entry = EntryOf(*wb_.state_.Find(next->ino));
-            ++wb_.state_.Find(next->ino)->lookups;  // given back below if fn does not take it
-            item.item.entry = &item.entry;
-          }
-          items.push_back(std::move(item));
-        }
-        if (!again) break;
-        for (Item& item : items) {
-          if (item.item.entry != nullptr) --wb_.state_.Find(item.item.ino)->lookups;
-        }
-      }
-    }
+    ARCHIL_RETURN_IF_ERROR(CopyListing(ctx, ino, cookie, plus, &items));
     size_t taken = 0;
-    bool more = !items.empty();
-    for (; taken < items.size(); ++taken) {
-      DirItem item = items[taken].item;
-      item.name = items[taken].name;
-      if (item.entry != nullptr) item.entry = &items[taken].entry;
-      if (!fn(item)) {
-        more = false;
-        break;
-      }
+    while (taken < items.size()) {
+      const ListedItem& item = items[taken];
+      if (!fn(DirItem{item.name, item.cookie, item.ino, item.type, item.entry ? &*item.entry : nullptr})) break;
       cookie = item.cookie;
+      ++taken;
     }
-    if (plus) {
-      for (size_t i = taken; i < items.size(); ++i) {
-        if (items[i].item.entry != nullptr) Forget(items[i].item.ino, 1);
-      }
+    for (size_t i = taken; i < items.size(); ++i) {
+      if (items[i].entry) Forget(items[i].ino, 1);
     }
-    if (!more) return Ok();
+    if (taken < items.size() || items.empty()) return Ok();
   }
 }
 
