@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "common/obs/log.h"
+#include "common/rpc/grpc_log.h"
 #include "common/rpc/server.h"
 #include "server/main/options.h"
 #include "server/main/roles.h"
@@ -46,7 +48,10 @@ int Main(const std::vector<std::string>& args) {
   }
   signal(SIGPIPE, SIG_IGN);
   RaiseFileLimit();
-  const Status status = RunRole(*options);
+  Status status = StartLog(options->log);
+  RouteGrpcLog();
+  if (status.ok()) status = RunRole(*options);
+  FlushLog();
   if (status.ok()) return 0;
   std::fputs(fmt::format("archild: {}\n", status.error().message()).c_str(), stderr);
   return kExitCannotStart;

@@ -27,7 +27,7 @@ constexpr std::string_view kUsage =
   --advertise HOST:PORT  the address that clients get, needed if --listen is 0.0.0.0 or [::]
   --object-store file:PATH  where sealed segments go; default DIR/objects
   --lease SECONDS      how long a silent client keeps its session; default 15
-  --log-level LEVEL    debug, info, warn or error; default info
+  --log-level LEVEL    debug, info, warning, error or off; default info
   --log-file PATH      default: standard error
 
 Stops cleanly on SIGTERM and SIGINT. Exit codes: 0 stopped, 1 cannot start, 2 wrong usage.
@@ -126,9 +126,11 @@ Status SetOption(const std::string& name, const std::string& value, ServerOption
   } else if (name == "lease" && options->role != Role::kData) {
     ARCHIL_ASSIGN_OR_RETURN(options->lease, ParseLease(value));
   } else if (name == "log-level") {
-    options->log_level = value;
+    auto level = ParseLogLevel(value);
+    if (!level.ok()) return Wrong(fmt::format("--log-level {}: debug, info, warning, error or off", value));
+    options->log.level = *level;
   } else if (name == "log-file") {
-    options->log_file = value;
+    options->log.file = value;
   } else {
     return Wrong(fmt::format("this role has no option --{}", name));
   }

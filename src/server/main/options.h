@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "common/api/data_service.h"
 #include "common/base/result.h"
+#include "common/obs/log.h"
 #include "common/rpc/address.h"
 
 namespace archil {
@@ -22,8 +23,7 @@ struct ServerOptions {
   std::vector<DataServerInfo> data_servers;  // role meta
   std::string object_dir;  // --object-store file:PATH; roles all and data
   absl::Duration lease = absl::Seconds(15);
-  std::string log_level = "info";
-  std::string log_file;    // empty: stderr
+  LogConfig log;
 };
 
 // kInvalid says what is wrong with which option.

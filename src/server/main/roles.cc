@@ -11,6 +11,7 @@
 #include "common/env/files.h"
 #include "common/env/random.h"
 #include "common/env/sched.h"
+#include "common/obs/log.h"
 #include "common/rpc/server.h"
 #include "server/data/data_server.h"
 #include "server/data/service/data_rpc.h"
@@ -96,8 +97,7 @@ void AwaitDataServers(DataServerSet& servers) {
       if (answer.ok() || answer.error().band() != Band::kNotApplied) break;
       if (never.WaitUntil(std::min(ctx.deadline, RealScheduler().clock().Boot() + absl::Milliseconds(100)))) break;
       if (RealScheduler().clock().Boot() >= ctx.deadline) {
-        Say(stderr, fmt::format("archild meta: data server {} at {} does not answer: {}", server.id, server.address,
-                                answer.error().message()));
+        LogWarning("data server does not answer", {{"id", server.id}, {"address", server.address}, {"error", answer.error().ToString()}});
         break;
       }
     }
@@ -109,8 +109,10 @@ void AwaitDataServers(DataServerSet& servers) {
 void ServeUntilStopped(std::string_view role, const ServerOptions& options, RpcServer& server,
                        const std::function<void()>& stop_roles) {
   StopSignal::Install();
+  LogInfo("serving", {{"role", role}, {"address", server.address().ToString()}, {"dir", options.dir}, {"version", ARCHIL_VERSION}});
   Say(stdout, fmt::format("archild {}: serving on {}, dir {}", role, server.address().ToString(), options.dir));
   StopSignal::Wait();
+  LogInfo("stopping", {{"role", role}});
 
   Scheduler& scheduler = RealScheduler();
   Notification stopped(scheduler);
@@ -131,6 +133,7 @@ void ServeUntilStopped(std::string_view role, const ServerOptions& options, RpcS
   drainer->Join();
   stopped.Notify();
   watchdog->Join();
+  LogInfo("stopped", {{"role", role}, {"took", scheduler.clock().Boot() - begin}});
   Say(stdout, fmt::format("archild {}: stopped", role));
 }
 
