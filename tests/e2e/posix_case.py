@@ -41,6 +41,7 @@ class PosixCase(unittest.TestCase):
             os.mkdir(cls.root)
             return
         cls.cluster = harness.Cluster("smoke")
+        os.chmod(cls.cluster.folder, 0o755)  # some checks are made by an unprivileged user
         try:
             cls.cluster.start_server()
             cls.cluster.create_disk()
