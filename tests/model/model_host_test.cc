@@ -87,7 +87,8 @@ TEST_F(HostModel, ReferenceAgreesWithTheHost) {
     if (!failure) failure = run.CompareTrees();
     if (failure) {
       ops.push_back({.kind = OpKind::kCompare});
-      const auto fewer = Shrink(ops, [&](const auto& some) { return RunSteps(some).has_value(); }, 600);
+      const auto fewer = Shrink(
+          ops, [&](const auto& some) { return RunSteps(some).has_value(); }, 600);
       FAIL() << "seed " << seed << ": " << *failure << "\nshrunk to " << fewer.size() << " steps:\n"
              << ToString(fewer) << "which gives: " << RunSteps(fewer).value_or("nothing");
     }

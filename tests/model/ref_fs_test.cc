@@ -60,7 +60,8 @@ class RefFsTest : public ::testing::Test {
 };
 
 TEST_F(RefFsTest, CountsLinksAndNames) {
-  Do("mkdir path=d mode=755\nmkdir path=d/e mode=755\ncreate path=d/f slot=0 flags=202 mode=644\nlink path=d/f path2=g");
+  Do("mkdir path=d mode=755\nmkdir path=d/e mode=755\ncreate path=d/f slot=0 flags=202 mode=644\nlink path=d/f "
+     "path2=g");
   EXPECT_EQ(Stat("d").nlink, 3u);
   EXPECT_EQ(Stat("d").size, 2u);
   EXPECT_EQ(Stat("").nlink, 3u);
@@ -118,7 +119,8 @@ TEST_F(RefFsTest, RemovedDirectoriesAnswerWhileOpen) {
 }
 
 TEST_F(RefFsTest, TruncateDownThenUpShowsZeros) {
-  Do("create path=f slot=0 flags=202 mode=644\nwrite at=0 len=5000 fill=3\ntruncate path=f len=10\ntruncate path=f len=6000");
+  Do("create path=f slot=0 flags=202 mode=644\nwrite at=0 len=5000 fill=3\ntruncate path=f len=10\ntruncate path=f "
+     "len=6000");
   const std::string bytes = Do("read at=0 len=10000").text;
   ASSERT_EQ(bytes.size(), 6000u);
   EXPECT_EQ(bytes.substr(0, 10), FillBytes(3, 10));
@@ -187,8 +189,9 @@ TEST_F(RefFsTest, FsyncKeepsTheFileAndItsName) {
   EXPECT_FALSE(MayLeave("mkdir path=a mode=755\ncreate path=a/f slot=0 flags=202 mode=644"));
   EXPECT_FALSE(MayLeave("mkdir path=a mode=755\ncreate path=a/f slot=0 flags=202 mode=644\nwrite at=0 len=99 fill=1"));
   EXPECT_TRUE(MayLeave("mkdir path=a mode=755\ncreate path=a/f slot=0 flags=202 mode=644\nwrite at=0 len=100 fill=1"));
-  EXPECT_TRUE(MayLeave(
-      "mkdir path=a mode=755\ncreate path=a/f slot=0 flags=202 mode=644\nwrite at=0 len=100 fill=1\nwrite at=0 off=50 len=100 fill=2"));
+  EXPECT_TRUE(
+      MayLeave("mkdir path=a mode=755\ncreate path=a/f slot=0 flags=202 mode=644\nwrite at=0 len=100 fill=1\nwrite "
+               "at=0 off=50 len=100 fill=2"));
 }
 
 TEST_F(RefFsTest, RenamedFilesHaveTheirData) {
@@ -201,7 +204,8 @@ TEST_F(RefFsTest, RenamedFilesHaveTheirData) {
 }
 
 TEST_F(RefFsTest, RenamedDirectoriesHaveTheirData) {
-  Do("mkdir path=d mode=755\ncreate path=d/f slot=0 flags=202 mode=644\nwrite at=0 len=10 fill=1\nrename path=d path2=e");
+  Do("mkdir path=d mode=755\ncreate path=d/f slot=0 flags=202 mode=644\nwrite at=0 len=10 fill=1\nrename path=d "
+     "path2=e");
   EXPECT_TRUE(MayLeave("mkdir path=d mode=755\ncreate path=d/f slot=0 flags=202 mode=644"));
   EXPECT_FALSE(MayLeave("mkdir path=e mode=755\ncreate path=e/f slot=0 flags=202 mode=644"));
   EXPECT_TRUE(MayLeave("mkdir path=e mode=755\ncreate path=e/f slot=0 flags=202 mode=644\nwrite at=0 len=10 fill=1"));

@@ -54,7 +54,8 @@ std::optional<std::string> Agreement::CompareIno(InodeId ref, InodeId real) {
   const InodeId there = to_real_.emplace(ref, real).first->second;
   const InodeId here = to_ref_.emplace(real, ref).first->second;
   if (there != real) return fmt::format("inode {}, expected {} as before", real.value, there.value);
-  if (here != ref) return fmt::format("inode {} stands for two inodes of the reference, {} and {}", real.value, here.value, ref.value);
+  if (here != ref)
+    return fmt::format("inode {} stands for two inodes of the reference, {} and {}", real.value, here.value, ref.value);
   return std::nullopt;
 }
 
@@ -73,12 +74,17 @@ std::optional<std::string> Agreement::Differ(const Attr& ref, const Attr& real, 
   if (rules_.inodes) {
     auto there = to_real_.find(ref.ino);
     auto here = to_ref_.find(real.ino);
-    if (there != to_real_.end() && there->second != real.ino) return differs("inode", real.ino.value, there->second.value);
-    if (here != to_ref_.end() && here->second != ref.ino) return differs("inode of the reference", here->second.value, ref.ino.value);
+    if (there != to_real_.end() && there->second != real.ino)
+      return differs("inode", real.ino.value, there->second.value);
+    if (here != to_ref_.end() && here->second != ref.ino)
+      return differs("inode of the reference", here->second.value, ref.ino.value);
   }
-  if (rules_.atime && !TimeAgrees(ref.atime, real.atime)) return fmt::format("atime is {}, expected {}", Show(real.atime), Show(ref.atime));
-  if (data && !TimeAgrees(ref.mtime, real.mtime)) return fmt::format("mtime is {}, expected {}", Show(real.mtime), Show(ref.mtime));
-  if (data && !TimeAgrees(ref.ctime, real.ctime)) return fmt::format("ctime is {}, expected {}", Show(real.ctime), Show(ref.ctime));
+  if (rules_.atime && !TimeAgrees(ref.atime, real.atime))
+    return fmt::format("atime is {}, expected {}", Show(real.atime), Show(ref.atime));
+  if (data && !TimeAgrees(ref.mtime, real.mtime))
+    return fmt::format("mtime is {}, expected {}", Show(real.mtime), Show(ref.mtime));
+  if (data && !TimeAgrees(ref.ctime, real.ctime))
+    return fmt::format("ctime is {}, expected {}", Show(real.ctime), Show(ref.ctime));
   return std::nullopt;
 }
 
@@ -96,7 +102,8 @@ std::optional<std::string> Agreement::Compare(const ModelOp& op, const Outcome& 
   if (op.kind == OpKind::kSeek) {
     // The reference answers as finely as can be; a coarser answer is right if it hides no data.
     const bool data = op.sub == static_cast<uint32_t>(SeekKind::kData);
-    if (ref.err != 0 && ref.err != ENXIO && ref.err != real.err) return fmt::format("errno {}, expected {}", real.err, ref.err);
+    if (ref.err != 0 && ref.err != ENXIO && ref.err != real.err)
+      return fmt::format("errno {}, expected {}", real.err, ref.err);
     if (ref.err != 0) return std::nullopt;
     if (real.err != 0) return fmt::format("errno {}, expected success", real.err);
     if (real.number < op.offset) return fmt::format("found {}, before {}", real.number, op.offset);
@@ -132,9 +139,11 @@ std::optional<std::string> Agreement::Compare(const Tree& ref, const Tree& real)
     auto it = real.find(path);
     if (it == real.end()) return fmt::format("'{}' is missing", path);
     if (auto d = CompareAttr(node.attr, it->second.attr)) return fmt::format("'{}': {}", path, *d);
-    if (node.target != it->second.target) return fmt::format("'{}': target '{}', expected '{}'", path, it->second.target, node.target);
+    if (node.target != it->second.target)
+      return fmt::format("'{}': target '{}', expected '{}'", path, it->second.target, node.target);
     if (node.xattrs != it->second.xattrs) return fmt::format("'{}': xattrs differ", path);
-    if (node.content != it->second.content) return fmt::format("'{}': {}", path, ContentDifference(node.content, it->second.content));
+    if (node.content != it->second.content)
+      return fmt::format("'{}': {}", path, ContentDifference(node.content, it->second.content));
   }
   return std::nullopt;
 }

@@ -28,7 +28,8 @@ class Agreement {
   // What differs; nullopt if nothing does. Learns inode numbers and times.
   std::optional<std::string> Compare(const ModelOp& op, const Outcome& ref, const Outcome& real);
   std::optional<std::string> Compare(const Tree& ref, const Tree& real);
-  // Differences of the attributes without learning: what is not known yet agrees. `data`: size and times of the data count too.
+  // Differences of the attributes without learning: what is not known yet agrees. `data`: size and times of the data
+  // count too.
   std::optional<std::string> Differ(const Attr& ref, const Attr& real, bool data) const;
   // Forgets what it knows of a time that the reference may still have to learn (after a crash).
   bool Knows(Timestamp tick) const { return times_.contains(tick.sec); }

@@ -194,17 +194,19 @@ std::string Nearest(const RefHistory& history, const Tree& found, const Agreemen
   Windows windows;
   for (size_t i = 0; i <= history.events.size(); ++i) {
     const bool end = i == history.events.size();
-    if (end || history.events[i].is_metadata()) near.push_back({i, Cut(state, windows, found, agreement).Differences(50)});
+    if (end || history.events[i].is_metadata())
+      near.push_back({i, Cut(state, windows, found, agreement).Differences(50)});
     if (!end) Replay(history, i, state, windows);
   }
-  std::stable_sort(near.begin(), near.end(), [](const Near& a, const Near& b) {
-    return a.differences.size() < b.differences.size();
-  });
-  std::string out = fmt::format("no cut of {} events explains the tree (durable: {})", history.events.size(), history.durable);
+  std::stable_sort(near.begin(), near.end(),
+                   [](const Near& a, const Near& b) { return a.differences.size() < b.differences.size(); });
+  std::string out =
+      fmt::format("no cut of {} events explains the tree (durable: {})", history.events.size(), history.durable);
   for (size_t i = 0; i < std::min<size_t>(near.size(), 3); ++i) {
-    out += fmt::format("\n  cut {}{}: {} differences", near[i].cut, near[i].cut < history.durable ? " (before durable)" : "",
-                       near[i].differences.size());
-    for (size_t j = 0; j < std::min<size_t>(near[i].differences.size(), 3); ++j) out += "\n    " + near[i].differences[j];
+    out += fmt::format("\n  cut {}{}: {} differences", near[i].cut,
+                       near[i].cut < history.durable ? " (before durable)" : "", near[i].differences.size());
+    for (size_t j = 0; j < std::min<size_t>(near[i].differences.size(), 3); ++j)
+      out += "\n    " + near[i].differences[j];
   }
   return out;
 }

@@ -414,7 +414,8 @@ int HostRunner::RunXattr(const ModelOp& op, Outcome* out) {
     std::string buffer(65536, '\0');
     const ssize_t n = listxattr(path.c_str(), buffer.data(), buffer.size());
     if (n < 0) return errno;
-    for (size_t i = 0; i < static_cast<size_t>(n); i += strlen(buffer.c_str() + i) + 1) names.push_back(buffer.c_str() + i);
+    for (size_t i = 0; i < static_cast<size_t>(n); i += strlen(buffer.c_str() + i) + 1)
+      names.push_back(buffer.c_str() + i);
     std::sort(names.begin(), names.end());
   } else if (const int err = ListX(path, &names)) {
     return err;
@@ -473,7 +474,9 @@ Result<Tree> HostRunner::Dump() {
 }
 
 Status HostRunner::DumpAt(int dir, const std::string& name, const std::string& path, Tree& out) {
-  const auto failed = [&](int err, std::string_view what) { return ErrnoError(err, fmt::format("{} of '{}'", what, path)); };
+  const auto failed = [&](int err, std::string_view what) {
+    return ErrnoError(err, fmt::format("{} of '{}'", what, path));
+  };
   TreeNode& node = out[path];
   Place place;
   place.dir = dir;

@@ -26,7 +26,15 @@ struct Who {
 
 struct AttrChange {
   enum Field : uint32_t {
-    kMode = 1, kUid = 2, kGid = 4, kSize = 8, kAtime = 16, kMtime = 32, kAtimeNow = 64, kMtimeNow = 128, kKillSetId = 256,
+    kMode = 1,
+    kUid = 2,
+    kGid = 4,
+    kSize = 8,
+    kAtime = 16,
+    kMtime = 32,
+    kAtimeNow = 64,
+    kMtimeNow = 128,
+    kKillSetId = 256,
   };
   uint32_t fields = 0;
   uint32_t mode = 0;
@@ -59,7 +67,8 @@ class InodeFs {
   virtual Result<Attr> SetAttr(InodeId ino, const AttrChange& change) = 0;
   virtual Result<std::string> Readlink(InodeId ino) = 0;
   virtual Result<Attr> Mkdir(Who who, InodeId parent, std::string_view name, uint32_t mode) = 0;
-  virtual Result<Attr> Mknod(Who who, InodeId parent, std::string_view name, FileType type, uint32_t mode, uint64_t rdev) = 0;
+  virtual Result<Attr> Mknod(Who who, InodeId parent, std::string_view name, FileType type, uint32_t mode,
+                             uint64_t rdev) = 0;
   virtual Result<Attr> Symlink(Who who, InodeId parent, std::string_view name, std::string_view target) = 0;
   virtual Result<Attr> Link(InodeId ino, InodeId parent, std::string_view name) = 0;
   // O_CREAT | O_EXCL.
@@ -70,7 +79,8 @@ class InodeFs {
                         RenameKind kind) = 0;
   virtual Result<uint64_t> Open(InodeId ino, int flags) = 0;
   virtual Result<std::string> Read(InodeId ino, uint64_t offset, size_t length) = 0;
-  virtual Result<uint64_t> Write(InodeId ino, uint64_t offset, std::string_view data, bool append, bool kill_set_id) = 0;
+  virtual Result<uint64_t> Write(InodeId ino, uint64_t offset, std::string_view data, bool append,
+                                 bool kill_set_id) = 0;
   virtual Status Fsync(InodeId ino, uint64_t handle, bool data_only) = 0;
   virtual Status FsyncDir(InodeId ino) = 0;
   virtual void Release(InodeId ino, uint64_t handle) = 0;

@@ -14,9 +14,10 @@ namespace archil::test {
 std::string ToString(const Outcome& o) {
   std::string out = fmt::format("err={}", o.err);
   for (const Attr& a : o.attrs) {
-    out += fmt::format(" [ino={} type={} mode={:o} uid={} gid={} nlink={} size={} rdev={} mtime={}.{:09} ctime={}.{:09}]",
-                       a.ino.value, static_cast<int>(a.type), a.mode, a.uid, a.gid, a.nlink, a.size, a.rdev, a.mtime.sec,
-                       a.mtime.nsec, a.ctime.sec, a.ctime.nsec);
+    out +=
+        fmt::format(" [ino={} type={} mode={:o} uid={} gid={} nlink={} size={} rdev={} mtime={}.{:09} ctime={}.{:09}]",
+                    a.ino.value, static_cast<int>(a.type), a.mode, a.uid, a.gid, a.nlink, a.size, a.rdev, a.mtime.sec,
+                    a.mtime.nsec, a.ctime.sec, a.ctime.nsec);
   }
   for (const ListedName& n : o.names) out += fmt::format(" {}:{}:{}", n.name, n.ino.value, static_cast<int>(n.type));
   if (!o.text.empty()) {
@@ -212,8 +213,7 @@ Result<Outcome> InodeRunner::RunRemove(const ModelOp& op) {
   ARCHIL_ASSIGN_OR_RETURN(const Name n, ResolveName(op.at, op.path));
   // As in the kernel, the victim has been looked up: it is known while it dies.
   (void)Ref(fs_->Lookup(n.parent, n.name)).ok();
-  const Status status =
-      op.kind == OpKind::kUnlink ? fs_->Unlink(n.parent, n.name) : fs_->Rmdir(n.parent, n.name);
+  const Status status = op.kind == OpKind::kUnlink ? fs_->Unlink(n.parent, n.name) : fs_->Rmdir(n.parent, n.name);
   if (!status.ok()) return status.error();
   return Outcome{};
 }

@@ -8,10 +8,11 @@ namespace archil::test {
 namespace {
 
 constexpr std::string_view kNames[] = {
-    "mkdir",    "mknod",    "symlink",  "link",        "create",  "open",        "close",        "unlink",       "rmdir",
-    "rename",   "chmod",    "chown",    "truncate",    "utimens", "write",       "read",         "fallocate",    "seek",
-    "setxattr", "getxattr", "listxattr", "removexattr", "readdir", "stat",        "readlink",     "fsync",        "fsyncdir",
-    "sync",     "dropcaches", "compare", "remount",     "crash_client", "restart_server", "crash_server", "crash_both",
+    "mkdir",       "mknod",   "symlink",   "link",         "create",         "open",         "close",
+    "unlink",      "rmdir",   "rename",    "chmod",        "chown",          "truncate",     "utimens",
+    "write",       "read",    "fallocate", "seek",         "setxattr",       "getxattr",     "listxattr",
+    "removexattr", "readdir", "stat",      "readlink",     "fsync",          "fsyncdir",     "sync",
+    "dropcaches",  "compare", "remount",   "crash_client", "restart_server", "crash_server", "crash_both",
 };
 static_assert(std::size(kNames) == static_cast<size_t>(OpKind::kCount));
 
@@ -55,7 +56,8 @@ std::optional<std::string> Unquote(std::string_view s) {
     const bool run = i < s.size() && s[i] == '*';
     if (run) ++i;
     unsigned code = 0;
-    if (i + 2 > s.size() || std::from_chars(s.data() + i, s.data() + i + 2, code, 16).ec != std::errc()) return std::nullopt;
+    if (i + 2 > s.size() || std::from_chars(s.data() + i, s.data() + i + 2, code, 16).ec != std::errc())
+      return std::nullopt;
     i += 2;
     size_t times = 1;
     if (run) {

@@ -2,8 +2,8 @@
 // failing run can be pasted into a test.
 //
 // Paths are relative: `at` names the slot of an open file or directory to start from (-1: the root); an empty path
-// is that inode itself. No component follows a symbolic link. Every op may be run in any state: one that makes no sense gives an
-// error, and the same one everywhere.
+// is that inode itself. No component follows a symbolic link. Every op may be run in any state: one that makes no sense
+// gives an error, and the same one everywhere.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,42 @@
 namespace archil::test {
 
 enum class OpKind : uint8_t {
-  kMkdir, kMknod, kSymlink, kLink, kCreate, kOpen, kClose, kUnlink, kRmdir, kRename, kChmod, kChown, kTruncate,
-  kUtimens, kWrite, kRead, kFallocate, kSeek, kSetXattr, kGetXattr, kListXattrs, kRemoveXattr, kReaddir, kStat, kReadlink,
-  kFsync, kFsyncDir, kSync, kDropCaches,
+  kMkdir,
+  kMknod,
+  kSymlink,
+  kLink,
+  kCreate,
+  kOpen,
+  kClose,
+  kUnlink,
+  kRmdir,
+  kRename,
+  kChmod,
+  kChown,
+  kTruncate,
+  kUtimens,
+  kWrite,
+  kRead,
+  kFallocate,
+  kSeek,
+  kSetXattr,
+  kGetXattr,
+  kListXattrs,
+  kRemoveXattr,
+  kReaddir,
+  kStat,
+  kReadlink,
+  kFsync,
+  kFsyncDir,
+  kSync,
+  kDropCaches,
   // Steps of the run itself, not calls of the file system.
-  kCompare,        // the whole tree
-  kRemount,        // orderly, with an empty cache
-  kCrashClient, kRestartServer, kCrashServer, kCrashBoth,
+  kCompare,  // the whole tree
+  kRemount,  // orderly, with an empty cache
+  kCrashClient,
+  kRestartServer,
+  kCrashServer,
+  kCrashBoth,
   kCount,
 };
 
@@ -47,7 +76,7 @@ struct ModelOp {
   uint64_t fill = 0;  // which bytes are written, see FillBytes
   uint32_t sub = 0;   // FileType, RenameKind, AllocKind, SeekKind, XattrKind, or fields of AttrChange
   bool kill_set_id = false;
-  std::string name;   // xattr
+  std::string name;  // xattr
   Timestamp atime;
   Timestamp mtime;
 

@@ -14,8 +14,8 @@ std::optional<std::string> ModelRun::Step(const ModelOp& op) {
   (expected.err == 0 ? succeeded_ : failed_)++;
   auto difference = agreement_.Compare(op, expected, got);
   if (!difference) return std::nullopt;
-  return fmt::format("{}\n  at:       {}\n  expected: {}\n  got:      {}", *difference, ToString(op), ToString(expected),
-                     ToString(got));
+  return fmt::format("{}\n  at:       {}\n  expected: {}\n  got:      {}", *difference, ToString(op),
+                     ToString(expected), ToString(got));
 }
 
 std::optional<std::string> ModelRun::CompareTrees() {
@@ -28,7 +28,8 @@ std::optional<std::string> ModelRun::CompareTrees() {
   return "trees differ: " + *difference;
 }
 
-std::vector<ModelOp> Shrink(std::vector<ModelOp> ops, const std::function<bool(const std::vector<ModelOp>&)>& fails, int tries) {
+std::vector<ModelOp> Shrink(std::vector<ModelOp> ops, const std::function<bool(const std::vector<ModelOp>&)>& fails,
+                            int tries) {
   size_t piece = ops.size() / 2;
   while (piece > 0 && tries > 0) {
     bool shorter = false;

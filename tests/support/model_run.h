@@ -37,9 +37,11 @@ class ModelRun {
 };
 
 // Fewer steps that still fail: drops ever smaller pieces while `fails` says so, at most `tries` times.
-std::vector<ModelOp> Shrink(std::vector<ModelOp> ops, const std::function<bool(const std::vector<ModelOp>&)>& fails, int tries);
+std::vector<ModelOp> Shrink(std::vector<ModelOp> ops, const std::function<bool(const std::vector<ModelOp>&)>& fails,
+                            int tries);
 
-// Seeds of a test: `count` from 1 on; ARCHIL_MODEL_SEEDS=N gives N, ARCHIL_MODEL_SEED=S only S, ARCHIL_MODEL_FIRST=S the first.
+// Seeds of a test: `count` from 1 on; ARCHIL_MODEL_SEEDS=N gives N, ARCHIL_MODEL_SEED=S only S, ARCHIL_MODEL_FIRST=S
+// the first.
 std::vector<uint64_t> Seeds(uint64_t count);
 
 }  // namespace archil::test

@@ -156,14 +156,18 @@ ModelOp OpGen::Make(OpKind kind) {
     const FileType type = Pick(kTypes);
     op.sub = static_cast<uint32_t>(type);
     op.mode = 0640;
-    if (type == FileType::kCharDevice || type == FileType::kBlockDevice) op.rdev = makedev(1 + random_->Below(20), random_->Below(300));
+    if (type == FileType::kCharDevice || type == FileType::kBlockDevice)
+      op.rdev = makedev(1 + random_->Below(20), random_->Below(300));
   }
   return op;
 }
 
 ModelOp OpGen::Attribute() {
   const uint64_t dice = random_->Below(10);
-  const OpKind kind = dice < 4 ? OpKind::kTruncate : dice < 6 ? OpKind::kChmod : dice < 8 ? OpKind::kUtimens : OpKind::kChown;
+  const OpKind kind = dice < 4   ? OpKind::kTruncate
+                      : dice < 6 ? OpKind::kChmod
+                      : dice < 8 ? OpKind::kUtimens
+                                 : OpKind::kChown;
   ModelOp op = Op(kind, kind == OpKind::kTruncate && Chance(900) ? AnyOf(FileType::kRegular) : AnyPath());
   if (Chance(300)) {
     op.at = AnySlot();
@@ -201,8 +205,8 @@ ModelOp OpGen::Data() {
 }
 
 ModelOp OpGen::Xattr() {
-  constexpr OpKind kKinds[] = {OpKind::kSetXattr, OpKind::kSetXattr, OpKind::kSetXattr, OpKind::kGetXattr,
-                               OpKind::kListXattrs, OpKind::kRemoveXattr};
+  constexpr OpKind kKinds[] = {OpKind::kSetXattr, OpKind::kSetXattr,   OpKind::kSetXattr,
+                               OpKind::kGetXattr, OpKind::kListXattrs, OpKind::kRemoveXattr};
   ModelOp op = Op(Pick(kKinds), AnyPath());
   op.name = Pick(kXattrs);
   if (op.kind == OpKind::kListXattrs) op.name.clear();
@@ -262,10 +266,12 @@ ModelOp OpGen::Single() {
   if (dice < 38 && !full) return Make(OpKind::kMknod);
   if (dice < 41 && !full) return Make(OpKind::kSymlink);
   if (dice < 49 && !full) return CreateFile(FreshPath(), O_RDWR | O_EXCL);
-  if (dice < 52) return CreateFile(Chance(500) ? AnyOf(FileType::kRegular) : NewPath(), O_RDWR | (Chance(300) ? O_TRUNC : 0));
+  if (dice < 52)
+    return CreateFile(Chance(500) ? AnyOf(FileType::kRegular) : NewPath(), O_RDWR | (Chance(300) ? O_TRUNC : 0));
   if (dice < 60) {
     constexpr int kFlags[] = {O_RDONLY, O_RDWR, O_WRONLY, O_RDWR | O_APPEND, O_WRONLY | O_APPEND, O_RDWR | O_TRUNC};
-    return Chance(750) ? Open(AnyOf(FileType::kRegular), Pick(kFlags)) : Open(Chance(700) ? AnyDir() : AnyPath(), O_RDONLY);
+    return Chance(750) ? Open(AnyOf(FileType::kRegular), Pick(kFlags))
+                       : Open(Chance(700) ? AnyDir() : AnyPath(), O_RDONLY);
   }
   if (dice < 63) {
     ModelOp op = Op(OpKind::kClose);

@@ -16,12 +16,12 @@
 namespace archil::test {
 
 struct GenProfile {
-  bool callers = true;        // names are made by several users (else root)
-  bool kill_set_id = true;    // writes that clear set-id bits
+  bool callers = true;      // names are made by several users (else root)
+  bool kill_set_id = true;  // writes that clear set-id bits
   bool exchange_dirs = true;
-  size_t max_xattr = 4000;    // bytes of one value
+  size_t max_xattr = 4000;  // bytes of one value
   uint64_t max_file = 3 << 20;
-  size_t max_inodes = 120;    // removes more than it makes above this
+  size_t max_inodes = 120;  // removes more than it makes above this
   // Weights of the steps of the run itself, in a thousand.
   int sync = 4;
   int fsync = 25;
@@ -57,9 +57,9 @@ class OpGen {
   std::string AnyName();
   std::string AnyDir();
   std::string AnyOf(FileType type);
-  std::string AnyPath();   // of something that exists
-  std::string NewPath();   // of something that may not
-  std::string FreshPath(); // of something that does not
+  std::string AnyPath();    // of something that exists
+  std::string NewPath();    // of something that may not
+  std::string FreshPath();  // of something that does not
   int AnySlot();
   int OpenSlot();
   uint64_t AnyOffset();
@@ -95,7 +95,7 @@ class OpGen {
 
   std::unique_ptr<Random> random_;
   GenProfile profile_;
-  std::vector<Entry> all_;   // of the state scanned last; [0] is the root
+  std::vector<Entry> all_;  // of the state scanned last; [0] is the root
   std::deque<ModelOp> queue_;
   uint64_t counter_ = 0;
 };

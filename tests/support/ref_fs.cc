@@ -84,7 +84,10 @@ Result<std::string> RefFs::Readlink(InodeId ino) {
 Result<Attr> RefFs::Add(Who who, InodeId parent, std::string_view name, FileType type, uint32_t mode, uint64_t rdev,
                         std::string_view target) {
   ARCHIL_RETURN_IF_ERROR(CheckAbsent(parent, name));
-  RefEvent e{.kind = Kind::kCreate, .ino = InodeId{next_ino_++}, .parent = parent, .name = std::string(name),
+  RefEvent e{.kind = Kind::kCreate,
+             .ino = InodeId{next_ino_++},
+             .parent = parent,
+             .name = std::string(name),
              .data = std::string(target)};
   e.attr.type = type;
   e.attr.mode = mode & 07777;
@@ -164,7 +167,8 @@ Status RefFs::CheckRename(InodeId moved, InodeId victim, InodeId parent, InodeId
   return Ok();
 }
 
-Status RefFs::Rename(InodeId parent, std::string_view name, InodeId new_parent, std::string_view new_name, RenameKind kind) {
+Status RefFs::Rename(InodeId parent, std::string_view name, InodeId new_parent, std::string_view new_name,
+                     RenameKind kind) {
   ARCHIL_RETURN_IF_ERROR(CheckDir(parent, name));
   const InodeId moved = visible_.Child(parent, name);
   if (!moved) return Code::kNotFound;

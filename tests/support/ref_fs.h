@@ -28,7 +28,8 @@ class RefFs : public InodeFs {
   Result<Attr> SetAttr(InodeId ino, const AttrChange& change) override;
   Result<std::string> Readlink(InodeId ino) override;
   Result<Attr> Mkdir(Who who, InodeId parent, std::string_view name, uint32_t mode) override;
-  Result<Attr> Mknod(Who who, InodeId parent, std::string_view name, FileType type, uint32_t mode, uint64_t rdev) override;
+  Result<Attr> Mknod(Who who, InodeId parent, std::string_view name, FileType type, uint32_t mode,
+                     uint64_t rdev) override;
   Result<Attr> Symlink(Who who, InodeId parent, std::string_view name, std::string_view target) override;
   Result<Attr> Link(InodeId ino, InodeId parent, std::string_view name) override;
   Result<OpenedFile> Create(Who who, InodeId parent, std::string_view name, uint32_t mode, int flags) override;

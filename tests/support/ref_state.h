@@ -62,7 +62,15 @@ struct RefInode {
 // One change that has been found valid; applying it never fails.
 struct RefEvent {
   enum class Kind : uint8_t {
-    kCreate, kLink, kRemove, kRename, kExchange, kSetAttr, kAllocate, kSetXattr, kRemoveXattr,
+    kCreate,
+    kLink,
+    kRemove,
+    kRename,
+    kExchange,
+    kSetAttr,
+    kAllocate,
+    kSetXattr,
+    kRemoveXattr,
     kWrite,  // the only one that is not a metadata operation
   };
   Kind kind;
@@ -72,8 +80,8 @@ struct RefEvent {
   std::string name;
   InodeId new_parent;
   std::string new_name;
-  InodeId victim;  // replaced or exchanged; 0: none
-  Attr attr;       // kCreate: type, mode, uid, gid, rdev
+  InodeId victim;    // replaced or exchanged; 0: none
+  Attr attr;         // kCreate: type, mode, uid, gid, rdev
   std::string data;  // symlink target, xattr value, bytes written
   AttrChange change;
   AllocKind alloc = AllocKind::kAllocate;
@@ -116,7 +124,7 @@ uint32_t WithoutSetId(uint32_t mode);
 struct RefHistory {
   RefState base;  // durable
   std::vector<RefEvent> events;
-  size_t durable = 0;  // metadata events below this index survive every crash
+  size_t durable = 0;                      // metadata events below this index survive every crash
   std::map<InodeId, size_t> data_durable;  // writes of the file below this index do
 };
 
