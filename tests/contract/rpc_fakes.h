@@ -44,7 +44,7 @@ class Gate {
 };
 
 // Every call first asks `before` (if set), with the name of the call. Answers are the members; set them before serving.
-class FakeMetaServer final : public MetaServer {
+class FakeMetaServer : public MetaServer {
  public:
   std::function<Status(const OpContext&, const std::string& call)> before;
   DiskInfo disk;
