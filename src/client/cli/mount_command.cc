@@ -1,0 +1,185 @@
+#include <dirent.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "client/cli/args.h"
+#include "client/cli/commands.h"
+#include "client/cli/daemonize.h"
+#include "client/cli/exit_codes.h"
+#include "client/cli/log.h"
+#include "client/cli/mount_client.h"
+#include "client/cli/mount_daemon.h"
+#include "client/cli/paths.h"
+#include "common/env/random.h"
+#include "common/rpc/client.h"
+
+namespace archil::cli {
+namespace {
+
+constexpr std::string_view kUsage =
+    "archil mount DISK[@BRANCH][:/SUBDIR] MOUNTPOINT [--server HOST:PORT] [--read-only] [--foreground] [--cache-mb N] "
+    "[--flush-after 1s] [--flush-ops N] [--lease 15s] [--log-level debug|info|warning|error] [--log-file PATH]";
+
+// DISK[@BRANCH][:/SUBDIR]
+Status ParseDisk(const std::string& text, MountConfig* config) {
+  std::string name = text;
+  if (const size_t colon = name.find(':'); colon != std::string::npos) {
+    const std::string subdir = name.substr(colon + 1);
+    if (subdir.empty() || subdir[0] != '/') {
+      return Error(Code::kInvalid, fmt::format("'{}': a directory in the disk starts with '/'", text));
+    }
+    const std::string clean = LexicalPath(subdir);
+    config->subdir = clean == "/" ? "" : clean;
+    name.resize(colon);
+  }
+  if (const size_t at = name.find('@'); at != std::string::npos) {
+    config->branch = name.substr(at + 1);
+    name.resize(at);
+    if (config->branch.empty()) return Error(Code::kInvalid, fmt::format("'{}': the branch has no name", text));
+  }
+  if (name.empty()) return Error(Code::kInvalid, "the disk's name is missing");
+  config->disk = name;
+  return Ok();
+}
+
+Status ParsePlan(const Args& args, MountPlan* plan) {
+  plan->server = args.Server();
+  MountConfig& config = plan->config;
+  ARCHIL_RETURN_IF_ERROR(ParseDisk(args.rest()[0], &config));
+  config.read_only = args.Has("read-only");
+  ARCHIL_ASSIGN_OR_RETURN(const uint64_t cache_mb, args.GetNumber("cache-mb", config.cache_bytes >> 20));
+  if (cache_mb == 0 || cache_mb > (1 << 20)) return Error(Code::kInvalid, "--cache-mb: 1 to 1048576");
+  config.cache_bytes = cache_mb << 20;
+  ARCHIL_ASSIGN_OR_RETURN(config.flush_after, args.GetDuration("flush-after", config.flush_after));
+  ARCHIL_ASSIGN_OR_RETURN(config.flush_ops, args.GetNumber("flush-ops", config.flush_ops));
+  if (config.flush_ops == 0) return Error(Code::kInvalid, "--flush-ops: at least 1");
+  ARCHIL_ASSIGN_OR_RETURN(config.lease, args.GetDuration("lease", config.lease));
+  ARCHIL_ASSIGN_OR_RETURN(const uint64_t poll_us, args.GetNumber("poll-us", 50));
+  plan->poll_for = absl::Microseconds(poll_us > 1000 ? 1000 : poll_us);
+  return Ok();
+}
+
+// The mount of a daemon that died answers ENOTCONN to everything and can be replaced. Returns 0 or the code of a refusal.
+int ReplaceDeadMount(const std::string& path, const MountEntry& mount) {
+  if (mount.type != kMountType) return kExitOk;  // another file system's root is a directory like any other
+  if (Result<ControlClient> daemon = ControlClient::Connect(ControlSocketPath(path)); daemon.ok()) {
+    return Refuse(kExitMountpoint, fmt::format("{} is mounted on {} already", mount.source, path),
+                  fmt::format("use it there, or `archil unmount {}` first", path));
+  }
+  struct stat st;
+  if (stat(path.c_str(), &st) == 0 || errno != ENOTCONN) {
+    return Refuse(kExitMountpoint, fmt::format("{} is mounted on {} by a daemon that this user cannot ask", mount.source, path),
+                  "unmount it as the user who mounted it");
+  }
+  if (umount2(path.c_str(), MNT_DETACH) != 0) {
+    return Refuse(kExitPermission, fmt::format("the daemon of {} died, and its mount cannot be taken away: {}", path,
+                                               std::strerror(errno)),
+                  fmt::format("`fusermount3 -uz {}` as the user who mounted it", path));
+  }
+  fmt::print(stderr, "note: the daemon that served {} had died; its mount was taken away\n", path);
+  return kExitOk;
+}
+
+int CheckMountpoint(const std::string& given, std::string* canonical) {
+  for (int dead_mounts = 0;; ++dead_mounts) {
+    const Result<std::string> path = CanonicalMountpoint(given);
+    if (!path.ok()) {
+      return Refuse(kExitMountpoint, fmt::format("cannot mount on {}: {}", given, path.error().message()),
+                    path.code() == Code::kNotFound ? fmt::format("`mkdir -p {}` makes it", given) : "");
+    }
+    *canonical = *path;
+    const std::optional<MountEntry> mount = FindMount(*path);
+    if (!mount || mount->type != kMountType || dead_mounts > 8) break;
+    if (const int refused = ReplaceDeadMount(*path, *mount); refused != kExitOk) return refused;
+  }
+  DIR* dir = opendir(canonical->c_str());
+  if (dir == nullptr) {
+    const int err = errno;
+    return Refuse(err == EACCES ? kExitPermission : kExitMountpoint,
+                  fmt::format("cannot mount on {}: {}", given, std::strerror(err)),
+                  err == ENOTDIR ? "a mount point is a directory" : "");
+  }
+  bool empty = true;
+  while (const dirent* entry = readdir(dir)) {
+    if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) empty = false;
+  }
+  closedir(dir);
+  if (!empty) {
+    return Refuse(kExitMountpoint, fmt::format("{} is not empty; what is in it would be hidden", given),
+                  "mount on an empty directory");
+  }
+  return kExitOk;
+}
+
+std::string ClientName(const std::string& mountpoint) {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  return fmt::format("{}:{}:{}", host, getpid(), mountpoint);
+}
+
+// Everything from here on has threads; nothing forks after it.
+int Serve(MountPlan plan, const std::function<void(const Report&)>& report) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int s : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&set, s);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  plan.config.client_name = ClientName(plan.mountpoint);
+  const std::unique_ptr<MetaService> meta = NewMetaClient(plan.server);
+  const std::unique_ptr<DataServicePool> data = NewDataPool();
+  MountDaemon daemon(plan, RealScheduler(), RealRandom(), *meta, *data);
+  if (const Refusal refused = daemon.Start(); refused.exit_code != 0) {
+    Log(LogLevel::kError, "mount refused", {{"cause", refused.cause}});
+    std::string text = fmt::format("archil: {}\n", refused.cause);
+    if (!refused.remedy.empty()) text += fmt::format("  {}\n", refused.remedy);
+    report({refused.exit_code, text});
+    return refused.exit_code;
+  }
+  report({kExitOk, fmt::format("{} mounted on {} (server {}, session {}, daemon {})\n", plan.DiskName(), plan.mountpoint,
+                               plan.server, daemon.session().value, getpid())});
+  return daemon.Run();
+}
+
+}  // namespace
+
+int MountCommand(const Argv& argv) {
+  const Result<Args> args =
+      Args::Parse(argv, {{"server"}, {"read-only", false}, {"foreground", false}, {"cache-mb"}, {"flush-after"}, {"flush-ops"},
+                         {"lease"}, {"log-level"}, {"log-file"}, {"poll-us"}}, 2, 2);
+  if (!args.ok()) return Refuse(kExitUsage, args.error().message(), kUsage);
+  MountPlan plan;
+  if (const Status parsed = ParsePlan(*args, &plan); !parsed.ok()) return Refuse(kExitUsage, parsed.error().message(), kUsage);
+  LogLevel level = LogLevel::kInfo;
+  if (args->Has("log-level") && !ParseLogLevel(args->Get("log-level"), &level)) {
+    return Refuse(kExitUsage, "--log-level: one of debug, info, warning, error", kUsage);
+  }
+  SetLogLevel(level);
+  if (access("/dev/fuse", F_OK) != 0) {
+    return Refuse(kExitMountpoint, "there is no /dev/fuse here",
+                  "load the kernel's module with `modprobe fuse`; in a container: --device /dev/fuse --cap-add SYS_ADMIN");
+  }
+  if (const int refused = CheckMountpoint(args->rest()[1], &plan.mountpoint); refused != kExitOk) return refused;
+
+  if (args->Has("foreground")) {
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    return Serve(plan, [](const Report& report) {
+      fmt::print(report.exit_code == 0 ? stdout : stderr, "{}", report.text);
+      fflush(stdout);
+    });
+  }
+  if (const Status made = MakePrivateDir(StateDir(), "ARCHIL_STATE_DIR"); !made.ok()) {
+    return Refuse(kExitPermission, made.error().message());
+  }
+  plan.log_file = args->Has("log-file") ? LexicalPath(args->Get("log-file"))
+                                        : fmt::format("{}/{}-{}.log", StateDir(), plan.config.disk, PathKey(plan.mountpoint));
+  return Daemonize(plan.log_file, [&](const std::function<void(const Report&)>& report) { return Serve(plan, report); });
+}
+
+}  // namespace archil::cli
