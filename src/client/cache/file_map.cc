@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "client/cache/file_map_block.h"
 #include "common/base/check.h"
 
 namespace archil {
@@ -11,38 +12,15 @@ namespace {
 
 using Source = FilePiece::Source;
 
-constexpr uint64_t kEnd = kMaxFileSize + 1;  // no byte is here or past it
 constexpr uint64_t kNoChunk = std::numeric_limits<uint64_t>::max();
-// Room kept behind a run of small writes: as much as the piece before, within these. So a run of n bytes makes
-// log n + n / kMaxReserve pieces, copies nothing, and wastes at most half.
+// The block that continues a run of small writes is twice as large as the piece before, within these. So a run of n bytes
+// makes about log n + n / kMaxReserve pieces and copies nothing.
 constexpr uint64_t kMinReserve = 256;
 constexpr uint64_t kMaxReserve = 1 << 20;
-// Blocks up to this size are not worth shrinking.
-constexpr uint64_t kSmallBlock = 512;
 
 uint64_t ChunkOf(uint64_t offset) { return offset / kChunkSize; }
 
-// offset + length, within the file's largest size.
-uint64_t EndOf(uint64_t offset, uint64_t length) {
-  ARCHIL_CHECK(offset <= kEnd);
-  return length < kEnd - offset ? offset + length : kEnd;
-}
-
 }  // namespace
-
-// Bytes below `used` never change once a Buffer shares the block; above it nobody reads, so that a growing piece appends
-// in place while readers hold what is below. The other fields belong to the map.
-struct FileMap::Block {
-  explicit Block(uint64_t file_offset, size_t capacity)
-      : begin(file_offset), capacity(capacity), bytes(std::make_unique_for_overwrite<char[]>(capacity)) {}
-
-  const uint64_t begin;  // file offset of bytes[0]; pieces stay where they were written
-  const size_t capacity;
-  size_t used = 0;
-  size_t live = 0;     // bytes that pieces show
-  size_t pieces = 0;   // pieces that share it
-  const std::unique_ptr<char[]> bytes;
-};
 
 FileMap::FileMap(bool born_here) : known_from_(born_here ? 0 : kNoChunk) {}
 FileMap::~FileMap() = default;
@@ -183,7 +161,7 @@ void FileMap::EnterBytes(uint64_t offset, std::string_view data, size_t capacity
 // Few live bytes must not keep a large block: what is left of it moves to blocks of its own. Each copied byte is paid for by
 // one that went away or was reserved. Bytes of a block lie between its begin and begin + used.
 void FileMap::ShrinkIfWasteful(const std::shared_ptr<Block>& block) {
-  if (block->live == 0 || block->capacity <= kSmallBlock || block->capacity - block->live <= block->live) return;
+  if (block->live == 0 || !block->wasteful()) return;
   const uint64_t end = block->begin + block->used;
   for (auto it = pieces_.lower_bound(block->begin); it != pieces_.end() && it->first < end; ++it) {
     Piece& piece = it->second;
@@ -244,7 +222,7 @@ size_t FileMap::AppendToPrevious(uint64_t offset, std::string_view data, uint64_
 }
 
 void FileMap::Write(uint64_t offset, std::string_view data) {
-  ARCHIL_CHECK(offset < kEnd && data.size() <= kEnd - offset);
+  ARCHIL_CHECK(offset < kFileEnd && data.size() <= kFileEnd - offset);
   const size_t changed = OverwriteInPlace(offset, data);
   offset += changed;
   data.remove_prefix(changed);
@@ -267,8 +245,8 @@ void FileMap::Write(uint64_t offset, std::string_view data) {
 // ---- holes and zeros
 
 void FileMap::Truncate(uint64_t size) {
-  ARCHIL_CHECK(size < kEnd);
-  Cut(size, kEnd);
+  ARCHIL_CHECK(size < kFileEnd);
+  Cut(size, kFileEnd);
   const uint64_t chunk = ChunkOf(size);
   const uint64_t within = size % kChunkSize;
   if (within != 0 && !ChunkKnown(chunk)) {
@@ -356,7 +334,7 @@ void FileMap::LoadChunk(uint64_t chunk, const std::vector<Extent>& extents) {
   const uint64_t chunk_end = EndOf(chunk_begin, kChunkSize);
   for (const Extent& extent : extents) {
     const uint64_t begin = std::max(extent.offset, chunk_begin);
-    uint64_t end = std::min(EndOf(std::min(extent.offset, kEnd), extent.length), chunk_end);
+    uint64_t end = std::min(EndOf(std::min(extent.offset, kFileEnd), extent.length), chunk_end);
     if (extent.kind == ExtentKind::kInline) end = std::min(end, extent.offset + extent.data.size());
     if (begin >= end) continue;
     for (const Range& gap : Gaps(begin, end)) EnterExtent(extent, gap.begin, gap.end);
@@ -391,7 +369,7 @@ void FileMap::DropClean() {
       if (ChunkKnown(chunk)) known.insert(chunk);
     }
   }
-  Cut(at, kEnd);
+  Cut(at, kFileEnd);
   known_ = std::move(known);
   known_from_ = kNoChunk;
 }
@@ -471,127 +449,6 @@ std::optional<uint64_t> FileMap::SeekHole(uint64_t offset, uint64_t size) const 
   }
   if (at >= size) return std::nullopt;
   return at;
-}
-
-// ---- uploading
-
-DirtyRange FileMap::TakeRange(Range range, TakeId take) {
-  SplitAt(range.begin);
-  SplitAt(range.end);
-  const uint64_t length = range.end - range.begin;
-  auto it = pieces_.find(range.begin);
-  Piece piece = it->second;
-  piece.was_inline = piece.source == Source::kInline;
-  piece.source = Source::kMemory;
-  piece.take = take;
-  const Block& block = *piece.block;
-  const bool wasteful = block.capacity > kSmallBlock && block.capacity - block.live > block.live;
-  if (piece.length == length && !wasteful) {
-    Erase(it);
-    const Buffer data = Buffer::Alias(piece.block, {block.bytes.get() + piece.at, length});
-    Enter(range.begin, std::move(piece));
-    return {range.begin, data};
-  }
-  // Several pieces, or one in too large a block: one exact block, which map and uploader share.
-  auto joined = std::make_shared<Block>(range.begin, length);
-  for (; it != pieces_.end() && it->first < range.end; ++it) {
-    const Piece& part = it->second;
-    std::memcpy(joined->bytes.get() + (it->first - range.begin), part.block->bytes.get() + part.at, part.length);
-  }
-  joined->used = length;
-  Cut(range.begin, range.end);
-  piece.length = length;
-  piece.at = 0;
-  piece.block = joined;
-  Enter(range.begin, std::move(piece));
-  return {range.begin, Buffer::Alias(joined, {joined->bytes.get(), length})};
-}
-
-std::vector<DirtyRange> FileMap::TakeRanges(const std::vector<Range>& runs, TakeId take, uint64_t max_range) {
-  ARCHIL_CHECK(take != 0 && max_range > 0);
-  std::vector<DirtyRange> out;
-  for (const Range& run : runs) {
-    for (uint64_t at = run.begin; at < run.end;) {
-      const uint64_t until = run.end - at > max_range ? at + max_range : run.end;
-      out.push_back(TakeRange({at, until}, take));
-      at = until;
-    }
-  }
-  return out;
-}
-
-std::vector<DirtyRange> FileMap::Take(TakeId take, uint64_t max_range) {
-  std::vector<Range> runs;
-  for (const uint64_t offset : dirty_) {
-    const uint64_t end = offset + pieces_.find(offset)->second.length;
-    if (!runs.empty() && runs.back().end == offset) {
-      runs.back().end = end;
-    } else {
-      runs.push_back({offset, end});
-    }
-  }
-  return TakeRanges(runs, take, max_range);
-}
-
-std::vector<DirtyRange> FileMap::TakeInline(TakeId take, uint64_t max_range) {
-  std::vector<Range> runs;
-  for (const auto& [offset, piece] : pieces_) {
-    if (piece.source != Source::kInline) continue;
-    const uint64_t end = offset + piece.length;
-    if (!runs.empty() && runs.back().end == offset) {
-      runs.back().end = end;
-    } else {
-      runs.push_back({offset, end});
-    }
-  }
-  return TakeRanges(runs, take, max_range);
-}
-
-void FileMap::Placed(TakeId take, const std::vector<Extent>& extents) {
-  ARCHIL_CHECK(take != 0);
-  for (const Extent& extent : extents) {
-    const uint64_t end = EndOf(extent.offset, extent.length);
-    SplitAt(extent.offset);
-    SplitAt(end);
-    std::vector<Range> ours;
-    std::vector<std::shared_ptr<Block>> touched;
-    for (auto it = pieces_.lower_bound(extent.offset); it != pieces_.end() && it->first < end; ++it) {
-      if (it->second.source == Source::kMemory && it->second.take == take) {
-        ours.push_back({it->first, it->first + it->second.length});
-      }
-    }
-    for (const Range& range : ours) {
-      auto it = pieces_.find(range.begin);
-      Piece piece = it->second;
-      if (extent.kind == ExtentKind::kInline) {
-        Erase(it);
-        piece.source = Source::kInline;
-        piece.take = 0;
-        piece.was_inline = false;
-        Enter(range.begin, std::move(piece));
-      } else {
-        Erase(it);
-        touched.push_back(std::move(piece.block));
-        EnterExtent(extent, range.begin, range.end);
-      }
-    }
-    for (const std::shared_ptr<Block>& block : touched) ShrinkIfWasteful(block);
-    Merge(extent.offset, end);
-  }
-}
-
-void FileMap::Untake(TakeId take) {
-  ARCHIL_CHECK(take != 0);
-  if (taken_bytes_ == 0) return;
-  for (auto& [offset, piece] : pieces_) {
-    if (piece.source != Source::kMemory || piece.take != take) continue;
-    Unaccount(offset, piece);
-    if (piece.was_inline) piece.source = Source::kInline;
-    piece.was_inline = false;
-    piece.take = 0;
-    Account(offset, piece);
-  }
-  Merge(0, kEnd);
 }
 
 }  // namespace archil

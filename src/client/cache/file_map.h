@@ -116,7 +116,7 @@ class FileMap {
   size_t memory_bytes() const;
 
  private:
-  struct Block;  // bytes of one or more pieces; see file_map.cc
+  struct Block;  // bytes of one or more pieces; see file_map_block.h
   struct Piece {
     uint64_t length = 0;
     FilePiece::Source source = FilePiece::Source::kHole;

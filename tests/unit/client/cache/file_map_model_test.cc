@@ -40,7 +40,7 @@ const std::vector<Step>& Alphabet() {
 // How each sequence begins: steps of the alphabet.
 const std::vector<std::vector<size_t>>& Beginnings() {
   static const std::vector<std::vector<size_t>> beginnings = {
-      {}, {1, 10}, {1, 10, 2}, {8, 0, 10}, {1, 10, 13}, {4, 1, 10, 12}, {0, 2, 10, 0},
+      {8, 0}, {1, 10, 2}, {1, 10, 13}, {4, 1, 10, 12},
   };
   return beginnings;
 }
@@ -66,8 +66,8 @@ TEST_P(EverySequence, OfFourStepsAfterABeginningAgrees) {
       dropped += model.dropped();
     }
   }
-  EXPECT_GT(took, 100000u);
-  EXPECT_GT(placed, 100000u);
+  EXPECT_GT(took, 50000u);
+  EXPECT_GT(placed, 50000u);
   EXPECT_GT(dropped, 10000u);
   EXPECT_GT(filled, GetParam() ? 0u : 10000u);
 }

@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "common/env/random.h"
+#include "common/env/sched.h"
 
 namespace archil {
 namespace {
@@ -211,6 +215,55 @@ TEST(FileMap, DropCleanKeepsChunksOfOurs) {
 TEST(FileMapDeath, ReadingTheUnknownIsAFault) {
   FileMap map(false);
   EXPECT_DEATH((void)map.Read(0, 1), "");
+}
+
+// Readers on other threads look at their buffers while the writer appends, overwrites in place and takes.
+TEST(FileMap, ReadersOnOtherThreadsSeeNoByteChange) {
+  Scheduler& scheduler = RealScheduler();
+  Mutex mu(scheduler);
+  std::vector<std::pair<std::string, FilePiece>> handed;  // under mu
+  bool done = false;                                      // under mu
+  uint64_t wrong = 0, read = 0;                           // under mu
+  std::vector<std::unique_ptr<Thread>> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.push_back(scheduler.Spawn("reader", [&] {
+      for (;;) {
+        std::vector<std::pair<std::string, FilePiece>> mine;
+        {
+          MutexLock lock(mu);
+          mine.swap(handed);
+          if (mine.empty() && done) return;
+        }
+        uint64_t bad = 0;
+        for (const auto& [expected, piece] : mine) bad += piece.data.view() != expected;
+        MutexLock lock(mu);
+        wrong += bad;
+        read += mine.size();
+      }
+    }));
+  }
+  FileMap map(true);
+  auto random = SeededRandom(11);
+  uint64_t end = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string text(1 + random->Below(50), static_cast<char>('a' + i % 26));
+    const uint64_t at = random->Below(2) == 0 ? end : random->Below(end + 1);
+    map.Write(at, text);
+    end = std::max(end, at + text.size());
+    if (i % 1000 == 999) map.Placed(i, {SegmentExtent(0, map.Take(i, kMax).empty() ? 1 : end, 1, 0)});
+    if (random->Below(4) != 0) continue;
+    for (FilePiece& piece : map.Read(at, text.size())) {
+      MutexLock lock(mu);
+      handed.push_back({std::string(piece.data.view()), std::move(piece)});
+    }
+  }
+  {
+    MutexLock lock(mu);
+    done = true;
+  }
+  for (auto& reader : readers) reader->Join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GT(read, 1000u);
 }
 
 // ---- costs
