@@ -164,6 +164,15 @@ void MemFiles::Crash(Random& random) {
   absl::MutexLock lock(&mu_);
   std::set<const Node*> done;
   CrashDir(*root_, random, &done);
+  EndGeneration();
+}
+
+void MemFiles::KillProcess() {
+  absl::MutexLock lock(&mu_);
+  EndGeneration();
+}
+
+void MemFiles::EndGeneration() {
   locks_.clear();
   injected_.clear();
   ++generation_;

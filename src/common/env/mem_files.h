@@ -34,6 +34,9 @@ class MemFiles final : public Files {
   // The power is cut: unsynced state is dropped as `random` decides, then the machine is up again. File
   // objects and locks from before are dead: they answer kIo. Everything kept is durable.
   void Crash(Random& random);
+  // The process is killed and the machine goes on: File objects and locks are dead, unsynced state stays, and
+  // stays unsynced. Ends what FailAfter began, as Crash does.
+  void KillProcess();
   // The machine stops at the step after `steps` more ones: that step may have reached the disk or not (Crash decides), it
   // and every later call answer kIo until Crash. FailAfter(0): the next step fails.
   void FailAfter(uint64_t steps);
@@ -97,6 +100,7 @@ class MemFiles final : public Files {
   Status Reserve(Node& node, uint64_t new_size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::unique_ptr<File> MakeHandle(NodePtr node, std::string path, bool writable, bool lock)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndGeneration() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static void CrashFile(Node& node, Random& random);
   static void CrashDir(Node& dir, Random& random, std::set<const Node*>* done);
 
@@ -106,7 +110,7 @@ class MemFiles final : public Files {
   std::set<std::string> locks_ ABSL_GUARDED_BY(mu_);
   std::vector<Injected> injected_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Random> lossy_syncs_ ABSL_GUARDED_BY(mu_);  // which writes a failed sync loses
-  uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;              // +1 at each crash; handles of older ones are dead
+  uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;              // +1 at each crash or kill; handles of older ones are dead
   uint64_t steps_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t stop_at_ ABSL_GUARDED_BY(mu_) = std::numeric_limits<uint64_t>::max();
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

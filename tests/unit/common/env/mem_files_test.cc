@@ -111,6 +111,27 @@ TEST(MemFiles, AFailedSyncLosesItsBytesForGood) {
   EXPECT_GT(lost, 0u);
 }
 
+TEST(MemFiles, AKilledProcessLeavesItsUnsyncedStateToTheMachine) {
+  std::set<std::string> outcomes;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    MemFiles files;
+    auto random = SeededRandom(seed);
+    auto lock = files.LockFile("/lock");
+    auto file = files.Open("/f", OpenMode::kCreateNew);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(files.SyncDir("/").ok());
+    ASSERT_TRUE((*file)->Write(0, "abc").ok());
+    files.KillProcess();
+    EXPECT_EQ((*file)->Sync().code(), Code::kIo);
+    EXPECT_TRUE(files.LockFile("/lock").ok());
+    EXPECT_EQ(*ReadWholeFile(files, "/f"), "abc");
+    files.Crash(*random);
+    outcomes.insert(*ReadWholeFile(files, "/f"));
+  }
+  EXPECT_TRUE(outcomes.contains("abc"));
+  EXPECT_TRUE(outcomes.contains(""));
+}
+
 TEST(MemFiles, SpaceIsBoundedAndComesBack) {
   MemFiles files;
   files.SetCapacity(100);
