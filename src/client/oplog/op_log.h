@@ -62,6 +62,8 @@ class OpLog {
   uint64_t size() const { return ops_.size(); }
   // Size of what waits, encoded, without absorption; pending ops count without their extents.
   uint64_t bytes() const { return bytes_; }
+  // Inodes born in what waits: kept in memory until their birth is durable or absorbed.
+  uint64_t births() const { return lives_.size(); }
   std::optional<Seq> first_pending() const;
   // The last op that must be ready before `upto` can be committed: `upto`, or the end of the stretch around it that Cancel
   // made indivisible. May grow while ops are cancelled.

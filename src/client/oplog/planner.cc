@@ -160,12 +160,7 @@ void Planner::FindTouched() {
     }
     const EntryDirs dirs = EntryDirsOf(op);
     LeftOut(dirs.from, i);
-    if (!dirs.to) continue;
-    if (Replaces(op) && !Absorbed(who_[i].victim)) {
-      Sent(dirs.to, i);  // by the removal of the victim
-    } else {
-      LeftOut(dirs.to, i);
-    }
+    LeftOut(dirs.to, i);
   }
 }
 

@@ -71,6 +71,7 @@ TEST(OpLog, NumbersAndSizes) {
   log.Committed(batch->last);
   EXPECT_EQ(log.durable(), Seq{42});
   EXPECT_EQ(log.size(), 1u);
+  EXPECT_EQ(log.births(), 0u);
   EXPECT_FALSE(log.Plan(Seq{42}, kNoLimits));
   EXPECT_EQ(Sent(log), Lines{"setattr #10 0x0"});
   EXPECT_EQ(log.bytes(), 0u);
@@ -258,6 +259,23 @@ TEST(Absorption, TenThousandTemporaryFilesSendOneTouch) {
     EXPECT_EQ(log.size(), 0u);
     EXPECT_EQ(log.bytes(), 0u);
   }
+}
+
+// What is absorbed does not count against the limits of a batch, however it is nested.
+TEST(Absorption, LimitsCountWhatIsSent) {
+  OpLog log;
+  for (uint64_t i = 0; i < 1000; i++) {
+    const InodeId dir{100 + 2 * i};
+    const InodeId file{101 + 2 * i};
+    log.Append(Mkdir(kDir, "x", dir, 1));
+    log.Append(Create(dir, "f", file, 2));
+    log.Append(Unlink(dir, "f", file, 3));
+    log.Append(Rmdir(kDir, "x", dir, 4));
+  }
+  EXPECT_EQ(log.births(), 2000u);
+  EXPECT_EQ(Sent(log, log.last(), {.max_ops = 4, .max_bytes = 300}), Lines{"touch #2 4"});
+  EXPECT_EQ(log.size(), 0u);
+  EXPECT_EQ(log.births(), 0u);
 }
 
 TEST(Absorption, BatchesOfNothingHaveNumbers) {
