@@ -1,0 +1,281 @@
+#include "common/format/log_record.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/base/bytes.h"
+#include "common/base/checksum.h"
+
+namespace archil {
+namespace {
+
+constexpr uint32_t kMagic = 0x474c5241;  // "ARLG"
+constexpr uint8_t kVersion = 1;
+constexpr size_t kChecksumAt = 4 + 1 + 8 + 4;
+
+enum Kind : uint8_t {
+  kDiskCreated = 1,
+  kSessionOpened = 2,
+  kSessionEnded = 3,
+  kCommit = 4,
+  kRangeGranted = 5,
+  kSegmentsGranted = 6,
+  kSegmentsReleased = 7,
+  kSegmentsCondemned = 8,
+  kSegmentsDeleted = 9,
+};
+
+void PutTime(ByteWriter& w, Timestamp t) {
+  w.I64(t.sec);
+  w.U32(t.nsec);
+}
+
+void PutSegments(ByteWriter& w, const std::vector<SegmentId>& segments) {
+  w.Varint(segments.size());
+  for (SegmentId s : segments) w.Varint(s.value);
+}
+
+struct Encoder {
+  ByteWriter& w;
+
+  void operator()(const DiskCreatedRecord& r) {
+    w.U8(kDiskCreated);
+    w.Varint(r.disk.value);
+    w.LengthPrefixed(r.name);
+    PutTime(w, r.created);
+    w.Varint(r.quota_bytes);
+  }
+  void operator()(const SessionOpenedRecord& r) {
+    w.U8(kSessionOpened);
+    w.Varint(r.session.value);
+    w.U64(r.key.hi);
+    w.U64(r.key.lo);
+    w.Varint(r.branch.value);
+    w.U8(static_cast<uint8_t>(r.mode));
+    w.LengthPrefixed(r.client_name);
+    PutTime(w, r.opened);
+    w.Varint(r.lease_ms);
+  }
+  void operator()(const SessionEndedRecord& r) {
+    w.U8(kSessionEnded);
+    w.Varint(r.session.value);
+    w.U8(r.fenced ? 1 : 0);
+    w.LengthPrefixed(r.reason);
+  }
+  void operator()(const CommitRecord& r) {
+    w.U8(kCommit);
+    w.Varint(r.session.value);
+    w.Varint(r.first.value);
+    w.Varint(r.last.value);
+    w.LengthPrefixed(r.ops);
+  }
+  void operator()(const RangeGrantedRecord& r) {
+    w.U8(kRangeGranted);
+    w.Varint(r.session.value);
+    w.Varint(r.block);
+  }
+  void operator()(const SegmentsGrantedRecord& r) {
+    w.U8(kSegmentsGranted);
+    w.Varint(r.session.value);
+    w.Varint(r.grants.size());
+    for (const auto& g : r.grants) {
+      w.Varint(g.segment.value);
+      w.Varint(g.token);
+      w.Varint(g.servers.size());
+      for (uint32_t s : g.servers) w.Varint(s);
+    }
+  }
+  void operator()(const SegmentsReleasedRecord& r) {
+    w.U8(kSegmentsReleased);
+    w.Varint(r.session.value);
+    PutSegments(w, r.segments);
+  }
+  void operator()(const SegmentsCondemnedRecord& r) {
+    w.U8(kSegmentsCondemned);
+    PutSegments(w, r.segments);
+  }
+  void operator()(const SegmentsDeletedRecord& r) {
+    w.U8(kSegmentsDeleted);
+    PutSegments(w, r.segments);
+  }
+};
+
+std::vector<SegmentId> GetSegments(ByteReader& r) {
+  std::vector<SegmentId> out;
+  const uint64_t count = r.Varint();
+  for (uint64_t i = 0; i < count && !r.failed(); ++i) out.push_back(SegmentId{r.Varint()});
+  return out;
+}
+
+Timestamp GetTime(ByteReader& r, bool& bad) {
+  Timestamp t;
+  t.sec = r.I64();
+  t.nsec = r.U32();
+  if (t.nsec >= 1'000'000'000) bad = true;
+  return t;
+}
+
+SegmentsGrantedRecord GetGrants(ByteReader& r, bool& bad) {
+  SegmentsGrantedRecord rec;
+  rec.session = SessionId{r.Varint()};
+  const uint64_t count = r.Varint();
+  for (uint64_t i = 0; i < count && !r.failed(); ++i) {
+    SegmentsGrantedRecord::Grant g;
+    g.segment = SegmentId{r.Varint()};
+    g.token = r.Varint();
+    const uint64_t servers = r.Varint();
+    for (uint64_t j = 0; j < servers && !r.failed(); ++j) {
+      const uint64_t id = r.Varint();
+      if (id > UINT32_MAX) bad = true;
+      g.servers.push_back(static_cast<uint32_t>(id));
+    }
+    rec.grants.push_back(std::move(g));
+  }
+  return rec;
+}
+
+Result<LogRecord> DecodeBody(std::string_view body) {
+  ByteReader r(body);
+  bool bad = false;
+  LogRecord out;
+  switch (r.U8()) {
+    case kDiskCreated: {
+      DiskCreatedRecord rec;
+      rec.disk = DiskId{r.Varint()};
+      rec.name = std::string(r.LengthPrefixed());
+      rec.created = GetTime(r, bad);
+      rec.quota_bytes = r.Varint();
+      out = std::move(rec);
+      break;
+    }
+    case kSessionOpened: {
+      SessionOpenedRecord rec;
+      rec.session = SessionId{r.Varint()};
+      rec.key.hi = r.U64();
+      rec.key.lo = r.U64();
+      rec.branch = BranchId{r.Varint()};
+      const uint8_t mode = r.U8();
+      if (mode > 1) bad = true;
+      rec.mode = static_cast<SessionMode>(mode);
+      rec.client_name = std::string(r.LengthPrefixed());
+      rec.opened = GetTime(r, bad);
+      rec.lease_ms = r.Varint();
+      out = std::move(rec);
+      break;
+    }
+    case kSessionEnded: {
+      SessionEndedRecord rec;
+      rec.session = SessionId{r.Varint()};
+      const uint8_t fenced = r.U8();
+      if (fenced > 1) bad = true;
+      rec.fenced = fenced == 1;
+      rec.reason = std::string(r.LengthPrefixed());
+      out = std::move(rec);
+      break;
+    }
+    case kCommit: {
+      CommitRecord rec;
+      rec.session = SessionId{r.Varint()};
+      rec.first = Seq{r.Varint()};
+      rec.last = Seq{r.Varint()};
+      rec.ops = std::string(r.LengthPrefixed());
+      out = std::move(rec);
+      break;
+    }
+    case kRangeGranted: {
+      RangeGrantedRecord rec;
+      rec.session = SessionId{r.Varint()};
+      rec.block = r.Varint();
+      out = rec;
+      break;
+    }
+    case kSegmentsGranted: out = GetGrants(r, bad); break;
+    case kSegmentsReleased: {
+      SegmentsReleasedRecord rec;
+      rec.session = SessionId{r.Varint()};
+      rec.segments = GetSegments(r);
+      out = std::move(rec);
+      break;
+    }
+    case kSegmentsCondemned: out = SegmentsCondemnedRecord{GetSegments(r)}; break;
+    case kSegmentsDeleted: out = SegmentsDeletedRecord{GetSegments(r)}; break;
+    default: return Error(Code::kCorrupt, "log record of an unknown kind");
+  }
+  if (bad || !r.done()) return Error(Code::kCorrupt, "log record does not decode");
+  return out;
+}
+
+uint64_t FrameChecksum(std::string_view head, std::string_view body) {
+  // One pass over a copy of the small head and the body's own sum, so that the body is not copied.
+  ByteWriter w;
+  w.Bytes(head);
+  w.U64(Checksum(body));
+  return Checksum(w.str());
+}
+
+struct Header {
+  uint8_t version = 0;
+  Lsn lsn;
+  std::string_view body;
+};
+
+// Version-independent part: framing and checksum.
+Result<Header> DecodeHeader(std::string_view bytes) {
+  ByteReader r(bytes);
+  Header h;
+  if (bytes.size() < kLogFrameHeader) {
+    // Too short to be judged, unless it already contradicts the magic.
+    uint32_t magic = kMagic;
+    if (std::memcmp(bytes.data(), &magic, std::min<size_t>(bytes.size(), 4)) != 0) return Code::kCorrupt;
+    return Code::kNoData;
+  }
+  const uint32_t magic = r.U32();
+  h.version = r.U8();
+  h.lsn = Lsn{r.U64()};
+  const uint32_t length = r.U32();
+  const uint64_t checksum = r.U64();
+  if (magic != kMagic || length == 0 || length > kMaxLogBody) return Code::kCorrupt;
+  if (length > bytes.size() - kLogFrameHeader) return Code::kNoData;
+  h.body = bytes.substr(kLogFrameHeader, length);
+  if (FrameChecksum(bytes.substr(0, kChecksumAt), h.body) != checksum) return Code::kCorrupt;
+  return h;
+}
+
+}  // namespace
+
+std::string EncodeLogRecord(Lsn lsn, const LogRecord& record) {
+  ByteWriter w;
+  w.U32(kMagic);
+  w.U8(kVersion);
+  w.U64(lsn.value);
+  w.U32(0);
+  w.U64(0);
+  std::visit(Encoder{w}, record);
+  std::string& out = w.str();
+  const auto length = static_cast<uint32_t>(out.size() - kLogFrameHeader);
+  std::memcpy(out.data() + 13, &length, sizeof(length));
+  const std::string_view all(out);
+  const uint64_t sum = FrameChecksum(all.substr(0, kChecksumAt), all.substr(kLogFrameHeader));
+  std::memcpy(out.data() + kChecksumAt, &sum, sizeof(sum));
+  return w.Take();
+}
+
+Result<LogFrame> DecodeLogFrame(std::string_view bytes) {
+  ARCHIL_ASSIGN_OR_RETURN(const Header h, DecodeHeader(bytes));
+  if (h.version > kVersion) return Error(Code::kNotSupported, "log record of a newer version");
+  if (h.version != kVersion) return Code::kCorrupt;
+  ARCHIL_ASSIGN_OR_RETURN(LogRecord record, DecodeBody(h.body));
+  return LogFrame{h.lsn, std::move(record), kLogFrameHeader + h.body.size()};
+}
+
+bool HasLogFrame(std::string_view bytes) {
+  const uint32_t magic = kMagic;
+  const std::string_view needle(reinterpret_cast<const char*>(&magic), sizeof(magic));
+  for (size_t at = bytes.find(needle); at != std::string_view::npos; at = bytes.find(needle, at + 1)) {
+    if (DecodeHeader(bytes.substr(at)).ok()) return true;
+  }
+  return false;
+}
+
+}  // namespace archil

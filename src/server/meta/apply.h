@@ -1,0 +1,19 @@
+// Applies records of the log to the state. The same code runs live and on replay: a pure function of record and state.
+// After an error the Txn is thrown away. kInvalid: the record is not allowed (live: refused; replay: damage).
+#pragma once
+
+#include "common/format/log_record.h"
+#include "server/meta/ops/op_env.h"
+#include "server/meta/store/records.h"
+
+namespace archil {
+
+inline constexpr BranchId kMainBranch{1};
+inline constexpr size_t kEndedSessionsKept = 64;  // to tell a late caller why its session ended
+
+// Any record, its ops decoded here, rights not asked: for replay.
+Status ApplyRecord(Txn& txn, const LogRecord& record);
+// A commit whose ops are decoded already.
+Status ApplyCommit(Txn& txn, SessionId session, Seq first, Seq last, const std::vector<Op>& ops, const RightsCheck* rights);
+
+}  // namespace archil

@@ -1,0 +1,149 @@
+// Disk: one disk of a metadata server. Its strand decides everything about it in one order; answers leave when the log is
+// durable up to what they saw (LOG-1). Thread safe. Calls never block: `done` runs once, on a thread of the server or, when
+// the disk is not serving, in the caller.
+//
+// States: serving; down (the log failed; opened again in the background, meanwhile kUnavailable); damaged (kCorrupt with what
+// was found); stopped.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/api/meta_service.h"
+#include "server/meta/disk_core.h"
+
+namespace archil {
+
+template <class T>
+using Done = std::function<void(Result<T>)>;
+
+class Disk : public std::enable_shared_from_this<Disk> {
+ public:
+  Disk(const DiskHost& host, DiskId id, std::string name);
+  ~Disk();
+
+  DiskId id() const { return id_; }
+  const std::string& name() const { return name_; }
+
+  // Blocking; once, before any other call. kCorrupt leaves a damaged disk that answers so; kUnavailable one that is down
+  // and tries again.
+  Status Start(const std::optional<DiskCreatedRecord>& create);
+  // Blocking: makes the state durable and closes. Idempotent; later calls answer kUnavailable.
+  void Stop();
+  // Every second or so: flushing, reopening.
+  void Tick();
+
+  void Info(Done<DiskInfo> done);
+  // Ends all sessions for good, or is refused with kHeldElsewhere; afterwards every call answers kNoSuchDisk.
+  void PrepareDelete(bool force, Done<bool> done);
+  void OpenSession(OpenSessionRequest request, Done<OpenSessionReply> done);
+  void Renew(SessionId session, SessionKey key, Done<RenewReply> done);
+  void CloseSession(SessionId session, SessionKey key, Done<bool> done);
+  void Commit(CommitRequest request, Done<CommitReply> done);
+  void AllocateInodes(SessionId session, SessionKey key, Done<InodeRange> done);
+  void AllocateSegments(SessionId session, SessionKey key, uint32_t count, Done<std::vector<SegmentGrant>> done);
+  void ReleaseSegments(SessionId session, SessionKey key, std::vector<SegmentId> segments, Done<bool> done);
+  void GetInode(SessionId session, InodeId ino, Done<InodeInfo> done);
+  void Lookup(SessionId session, InodeId parent, std::string name, Done<InodeInfo> done);
+  void ReadDir(SessionId session, InodeId ino, std::string after, uint32_t limit, Done<DirPage> done);
+  void GetExtents(SessionId session, InodeId ino, uint64_t first_chunk, uint32_t count, Done<std::vector<ChunkExtents>> done);
+  void GetXattrs(SessionId session, InodeId ino, Done<std::map<std::string, std::string>> done);
+  void LocateSegment(SessionId session, SegmentId segment, Done<std::vector<DataServerInfo>> done);
+  void StatFs(SessionId session, Done<FsStats> done);
+  // One pass now; segments deleted. A pass that is under way is waited for.
+  void CollectGarbage(Done<uint64_t> done);
+
+ private:
+  enum class Kind : uint8_t { kRead, kChange };
+
+  // --- disk.cc
+  // Runs `fn` on the strand with the open core, changes after a flush that is under way.
+  template <class T>
+  void Run(Kind kind, Done<T> done, std::function<void(DiskCore&, Done<T>)> fn);
+  // As Run; null: the disk is not serving.
+  void RunOnStrand(Kind kind, std::function<void(DiskCore*)> fn);
+  void PostOnStrand(Kind kind, std::function<void(DiskCore*)> fn);
+  // Answers once everything applied so far is durable.
+  template <class T>
+  static void Reply(DiskCore& core, Kind kind, const Done<T>& done, Result<T> result);
+  // Applies a record and submits it to the log. Empty `durable`: nobody waits for it.
+  Status Change(DiskCore& core, const LogRecord& record, std::function<void()> durable = nullptr);
+  // The second half: writes what a transaction changed, in the order of the log.
+  Status WriteRecord(DiskCore& core, Txn& txn, const LogRecord& record, LogWriter::Done done);
+  LogWriter::Hooks HooksForLog();
+  void StepDown(const Error& cause);
+  void TryOpen();
+  void MaybeFlush(DiskCore& core);
+  void FlushNow(uint64_t generation);
+  void FlushDone(const Status& s);
+  Error NotServing() const;
+  // Servers of a list of ids, unknown ones left out.
+  std::vector<DataServerInfo> ServersOf(const std::vector<uint32_t>& ids) const;
+
+  // --- disk_sessions.cc
+  void DoOpenSession(DiskCore& core, const OpenSessionRequest& request, BootTime received, const Done<OpenSessionReply>& done);
+  Status MakeRoom(DiskCore& core, const OpenSessionRequest& request, BranchId branch);
+  Status EndSession(DiskCore& core, SessionId session, bool fenced, std::string reason);
+  Result<OpenSessionReply> SessionReply(DiskCore& core, const SessionRecord& session, InodeRange range);
+  Result<InodeRange> GrantRange(DiskCore& core, SessionId session);
+  Result<DiskInfo> MakeInfo(DiskCore& core);
+  // A live session of this id (and key, if given); renews its lease.
+  static Result<SessionRecord*> LiveSession(DiskCore& core, SessionId session, const SessionKey* key, BootTime received);
+
+  // --- disk_commit.cc
+  void DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op>& ops, BootTime received, const Done<CommitReply>& done);
+
+  // --- disk_reads.cc
+  template <class T>
+  void Read(SessionId session, Done<T> done, std::function<Result<T>(DiskCore&, const Records&)> fn);
+
+  // --- disk_gc.cc; in this order, on the strand or in the background
+  struct Collection;
+  void StartCollection(Done<uint64_t> done);                            // strand
+  void ListSegments(const std::shared_ptr<Collection>& gc);             // background
+  void SnapshotForCollection(const std::shared_ptr<Collection>& gc);    // strand
+  void FindReferences(const std::shared_ptr<Collection>& gc);           // background
+  void Condemn(const std::shared_ptr<Collection>& gc);                  // strand
+  void DeleteCondemned(const std::shared_ptr<Collection>& gc);          // background
+  void FinishCollection(const std::shared_ptr<Collection>& gc);         // strand
+  bool CoreOf(const Collection& gc) const;
+  void ScheduleCollection();
+  void SealInBackground(std::vector<SegmentRecord> segments);
+  bool MayCondemn(DiskCore& core, const SegmentRecord& segment) const;
+
+  const DiskHost host_;
+  const DiskId id_;
+  const std::string name_;
+  const std::shared_ptr<Strand> strand_;
+  const std::shared_ptr<Strand> lane_;  // background work of this disk, one piece at a time
+  std::atomic<bool> stopped_{false};
+
+  // Of the strand.
+  std::unique_ptr<DiskCore> core_;
+  std::string not_serving_ = "the disk is not open yet";
+  Code not_serving_code_ = Code::kUnavailable;
+  bool opening_ = false;
+  uint64_t generation_ = 0;  // of core_: what comes back from the background may be about an older one
+};
+
+template <class T>
+void Disk::Run(Kind kind, Done<T> done, std::function<void(DiskCore&, Done<T>)> fn) {
+  RunOnStrand(kind, [this, done = std::move(done), fn = std::move(fn)](DiskCore* core) {
+    if (core == nullptr) return done(NotServing());
+    fn(*core, done);
+  });
+}
+
+template <class T>
+void Disk::Reply(DiskCore& core, Kind kind, const Done<T>& done, Result<T> result) {
+  core.log->WhenDurable([kind, done, result = std::move(result)](Status s) {
+    if (s.ok()) return done(result);
+    // A change may be in the log, or not: whoever repeats it under its own number finds out.
+    done(Error(kind == Kind::kChange && result.ok() ? Code::kUnknown : Code::kUnavailable, std::string(s.error().message())));
+  });
+}
+
+}  // namespace archil

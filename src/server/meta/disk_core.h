@@ -1,0 +1,67 @@
+// DiskCore: an open disk: its state, its log, and what the strand knows about its sessions. Made by OpenDiskCore,
+// used by one strand; thrown away as a whole when the log fails, because the state may then be ahead of it.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "common/format/log_record.h"
+#include "common/format/records.h"
+#include "server/coord/coordination.h"
+#include "server/meta/delegation/delegation_table.h"
+#include "server/meta/executor.h"
+#include "server/meta/log/log_writer.h"
+#include "server/meta/meta_server.h"
+#include "server/meta/metrics.h"
+#include "server/meta/store/records.h"
+
+namespace archil {
+
+// What all disks of a server share. References outlive the disks.
+struct DiskHost {
+  MetaServerEnv env;
+  MetaServerConfig config;
+  Coordination& coord;
+  ThreadPool& strands;     // deciding: never blocks on the network
+  ThreadPool& log_pool;    // appends to logs
+  ThreadPool& background;  // opening, flushing, collecting garbage
+  MetaMetrics& metrics;
+
+  BootTime Now() const { return env.scheduler.clock().Boot(); }
+};
+
+struct DiskCore {
+  std::shared_ptr<KvStore> kv;  // owners: the core, and background work that reads or flushes it
+  std::unique_ptr<LogWriter> log;
+  Lsn applied;                     // newest record in kv; the log knows how much of it is durable
+  DiskRecord disk;
+  std::map<SessionId, SessionRecord> sessions;  // live ones, and ended ones that are remembered
+  DelegationTable table;
+
+  // Flushing: changes wait in `held` from the moment at which the state's end is fixed until it is on disk.
+  bool flushing = false;
+  std::deque<std::function<void(DiskCore*)>> held;
+  BootTime last_flush;
+  Lsn flushed;
+  uint64_t unflushed_log_bytes = 0;
+
+  // Garbage collection.
+  bool collecting = false;
+  std::deque<std::function<void(Result<uint64_t>)>> next_collection;  // who asked while one was under way
+  std::set<SegmentId> named_meanwhile;            // by ops applied since the snapshot was taken
+  std::map<SegmentId, BootTime> released_at;      // by live sessions, as far as this process knows
+  bool deleted = false;                           // the disk is being deleted: calls answer kNoSuchDisk
+};
+
+// Blocking. In order: state, new epoch in the manifest, fence, the rest of the log, a new log segment. `create`: the
+// first record of a disk that does not exist yet. kCorrupt: damage, found and not touched; kUnavailable: try again later.
+Result<std::unique_ptr<DiskCore>> OpenDiskCore(const DiskHost& host, DiskId id, const std::optional<DiskCreatedRecord>& create,
+                                               LogWriter::Hooks hooks);
+std::string DiskDir(const MetaServerConfig& config, DiskId id);
+
+}  // namespace archil

@@ -1,0 +1,32 @@
+#include "server/meta/metrics.h"
+
+namespace archil {
+
+std::map<std::string, uint64_t> MetaMetrics::Snapshot() const {
+  return {
+      {"meta_commits", commits},
+      {"meta_commits_repeated", commits_repeated},
+      {"meta_commits_refused", commits_refused},
+      {"meta_ops_applied", ops_applied},
+      {"meta_records_logged", records_logged},
+      {"meta_log_bytes", log_bytes},
+      {"meta_sessions_opened", sessions_opened},
+      {"meta_sessions_refused", sessions_refused},
+      {"meta_sessions_closed", sessions_closed},
+      {"meta_sessions_fenced", sessions_fenced},
+      {"meta_renewals", renewals},
+      {"meta_reads", reads},
+      {"meta_segments_granted", segments_granted},
+      {"meta_segments_condemned", segments_condemned},
+      {"meta_segments_deleted", segments_deleted},
+      {"meta_segments_unexplained", segments_unexplained},
+      {"meta_gc_runs", gc_runs},
+      {"meta_flushes", flushes},
+      {"meta_replayed_records", replayed_records},
+      {"meta_torn_bytes_cut", torn_bytes_cut},
+      {"meta_step_downs", step_downs},
+      {"meta_reopens", reopens},
+  };
+}
+
+}  // namespace archil

@@ -1,0 +1,38 @@
+// Counters of a metadata server; names as in docs/metrics.md. Thread safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace archil {
+
+struct MetaMetrics {
+  std::atomic<uint64_t> commits{0};
+  std::atomic<uint64_t> commits_repeated{0};
+  std::atomic<uint64_t> commits_refused{0};
+  std::atomic<uint64_t> ops_applied{0};
+  std::atomic<uint64_t> records_logged{0};
+  std::atomic<uint64_t> log_bytes{0};
+  std::atomic<uint64_t> sessions_opened{0};
+  std::atomic<uint64_t> sessions_refused{0};
+  std::atomic<uint64_t> sessions_closed{0};
+  std::atomic<uint64_t> sessions_fenced{0};
+  std::atomic<uint64_t> renewals{0};
+  std::atomic<uint64_t> reads{0};
+  std::atomic<uint64_t> segments_granted{0};
+  std::atomic<uint64_t> segments_condemned{0};
+  std::atomic<uint64_t> segments_deleted{0};
+  std::atomic<uint64_t> segments_unexplained{0};
+  std::atomic<uint64_t> gc_runs{0};
+  std::atomic<uint64_t> flushes{0};
+  std::atomic<uint64_t> replayed_records{0};
+  std::atomic<uint64_t> torn_bytes_cut{0};
+  std::atomic<uint64_t> step_downs{0};
+  std::atomic<uint64_t> reopens{0};
+
+  std::map<std::string, uint64_t> Snapshot() const;
+};
+
+}  // namespace archil
