@@ -113,7 +113,6 @@ Status PlainCommit(MetaService& meta, const OpContext& ctx) {
   return reply.ok() ? Ok() : Status(reply.error());
 }
 
-#ifdef ARCHIL_BENCH_META
 class OneDataServer final : public DataServerSet {
  public:
   explicit OneDataServer(DataServer& server) : server_(server) {}
@@ -161,16 +160,13 @@ void MeasureMeta(int calls) {
   (*meta)->Stop();
   (*data)->Stop();
 }
-#endif
 
 int Main(int calls) {
   InlineMeta inline_meta;
   MeasureServer("answered by the gRPC thread", inline_meta, calls, PlainCommit);
   StrandMeta strand_meta;
   MeasureServer("answered by a strand", strand_meta, calls, PlainCommit);
-#ifdef ARCHIL_BENCH_META
   MeasureMeta(calls);
-#endif
   return 0;
 }
 
