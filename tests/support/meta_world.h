@@ -1,0 +1,104 @@
+// MetaWorld: a metadata server on files, states and data servers in memory, that can be stopped, killed and opened again.
+// What is flushed of a state survives a kill, the rest does not.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "common/env/faults.h"
+#include "common/env/mem_files.h"
+#include "common/env/random.h"
+#include "common/format/op_codec.h"
+#include "server/meta/meta_server.h"
+#include "tests/support/mem_data_service.h"
+
+namespace archil::test {
+
+// What is on the disk of every state, by directory.
+class StateDisks {
+ public:
+  Result<std::unique_ptr<KvStore>> Open(const std::string& dir);
+  // Flushes fail from now on; nothing more reaches the disk.
+  void Cut(bool cut) { cut_ = cut; }
+  std::atomic<uint64_t> flushes{0};
+
+ private:
+  class Store;
+  using Content = std::map<std::string, std::string>;
+  absl::Mutex mu_;
+  std::map<std::string, Content> disks_ ABSL_GUARDED_BY(mu_);
+  std::atomic<bool> cut_{false};
+};
+
+class MetaWorld {
+ public:
+  explicit MetaWorld(uint32_t data_servers = 1, Scheduler& scheduler = RealScheduler());
+  ~MetaWorld();
+
+  Status Start();
+  void Stop();
+  // As SIGKILL: nothing that is not durable survives.
+  void Kill();
+  MetaServer& meta() { return *server_; }
+  uint64_t Metric(const std::string& name) { return server_->Metrics()[name]; }
+
+  MetaServerConfig config;
+  MemFiles files;
+  MemDataServers data;
+  StateDisks states;
+  Faults faults;
+  std::unique_ptr<Random> random = SeededRandom(7);
+
+ private:
+  Scheduler& scheduler_;
+  std::unique_ptr<MetaServer> server_;
+};
+
+// A client's side of one session, as tests need it: sequence numbers, inode numbers, commits of a few ops.
+class TestSession {
+ public:
+  TestSession(MetaService& meta, OpenSessionReply reply, SessionKey key) : meta_(&meta), reply_(std::move(reply)), key_(key), next_ino_(reply_.inodes.first.value) {}
+  // A session on `disk`, which must open.
+  static Result<TestSession> Open(MetaService& meta, const std::string& disk, SessionKey key = {1, 2}, const std::string& name = "test client",
+                                  SessionMode mode = SessionMode::kReadWrite, absl::Duration lease = absl::Minutes(1));
+
+  SessionId id() const { return reply_.session; }
+  SessionKey key() const { return key_; }
+  const OpenSessionReply& reply() const { return reply_; }
+  Seq applied() const { return applied_; }
+  void Use(MetaService& meta) { meta_ = &meta; }
+  InodeId NewIno() { return InodeId{next_ino_++}; }
+  Timestamp Now() { return {4'000'000'000, ++clock_}; }
+
+  CommitRequest Request(const std::vector<Op>& ops) const;
+  // Commits with the next numbers, which move on success only.
+  Result<CommitReply> Commit(const std::vector<Op>& ops);
+  Result<CommitReply> Send(const CommitRequest& request);
+  void Applied(Seq seq) { applied_ = seq; }
+
+  CreateOp File(InodeId parent, const std::string& name, FileType type = FileType::kRegular);
+  SetExtentsOp Inline(InodeId ino, uint64_t offset, const std::string& bytes, uint64_t size);
+  SetExtentsOp InSegment(InodeId ino, uint64_t offset, uint64_t length, SegmentId segment, uint64_t at, uint64_t size);
+
+  Result<InodeInfo> Lookup(InodeId parent, const std::string& name) { return meta_->Lookup(ctx, id(), parent, name); }
+  Result<InodeInfo> Stat(InodeId ino) { return meta_->GetInode(ctx, id(), ino); }
+  // The whole content as far as it is inline; segment bytes read as "S".
+  Result<std::string> Content(InodeId ino);
+  Result<std::vector<std::string>> Names(InodeId dir);
+
+  OpContext ctx;
+
+ private:
+  MetaService* meta_;
+  OpenSessionReply reply_;
+  SessionKey key_;
+  uint64_t next_ino_;
+  Seq applied_;
+  uint32_t clock_ = 0;
+};
+
+}  // namespace archil::test
