@@ -68,6 +68,17 @@ struct MemFiles::Node {
   std::map<std::string, NodePtr> entries;
   std::map<std::string, NodePtr> durable_entries;
   std::vector<std::pair<std::string, NodePtr>> entry_changes;
+
+  void SyncEntries() {
+    for (auto& [name, target] : entry_changes) {
+      if (target == nullptr) {
+        durable_entries.erase(name);
+      } else {
+        durable_entries[name] = target;
+      }
+    }
+    entry_changes.clear();
+  }
 };
 
 class MemFiles::Handle final : public File {
@@ -181,15 +192,8 @@ void MemFiles::EndGeneration() {
 }
 
 void MemFiles::CrashDir(Node& dir, Random& random, std::set<const Node*>* done) {
-  for (auto& [name, target] : dir.entry_changes) {
-    if (random.Below(2) == 0) continue;
-    if (target == nullptr) {
-      dir.durable_entries.erase(name);
-    } else {
-      dir.durable_entries[name] = target;
-    }
-  }
-  dir.entry_changes.clear();
+  std::erase_if(dir.entry_changes, [&random](const auto&) { return random.Below(2) == 0; });
+  dir.SyncEntries();
   dir.entries = dir.durable_entries;
   for (auto& [name, node] : dir.entries) {
     if (!done->insert(node.get()).second) continue;  // another link of it was seen
@@ -487,8 +491,7 @@ Status MemFiles::SyncDir(const std::string& dir) {
   if (!node->is_directory) return Error(Code::kNotDirectory, dir);
   if (TakeStep() != Step::kGo) return Code::kIo;
   ARCHIL_RETURN_IF_ERROR(Injection(Call::kSyncDir, dir));
-  node->entry_changes.clear();
-  node->durable_entries = node->entries;
+  node->SyncEntries();
   return Ok();
 }
 

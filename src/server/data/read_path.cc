@@ -91,7 +91,8 @@ Result<std::shared_ptr<const OpenSegment>> DataServerImpl::OpenLocal(const Segme
     if (auto cached = open_.Get(key); cached != nullptr && cached->file != nullptr) return cached;
     writable = segment->state == SegmentState::kOpen;
     generation = segment->generation;
-    if (segment->broken || segment->damaged) open->index = std::make_shared<const FrameIndex>(segment->frames);
+    // Of a broken or damaged file what its frames said when it was open or recovered; it may have no index.
+    if (!writable && !segment->frames.empty()) open->index = std::make_shared<const FrameIndex>(segment->frames);
   }
   ARCHIL_ASSIGN_OR_RETURN(std::unique_ptr<File> file,
                           env_.files.Open(SegmentPath(key), writable ? OpenMode::kReadWrite : OpenMode::kRead));

@@ -1,6 +1,7 @@
 // The syncer: group commit. While one batch is being synced the next one gathers, so that a lone append waits for nothing
 // and many share one fdatasync.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,10 +13,12 @@ namespace archil {
 namespace {
 
 constexpr uint64_t kMaxBatchBytes = 32ULL << 20;
+constexpr size_t kMaxBatchSegments = 128;  // each holds a descriptor until it is synced
 // A small append into space that was written before needs no change of the file's size or extents, which
 // makes its fdatasync two to three times cheaper than a growing one. So files that get small appends are filled with zeros ahead of them.
 constexpr uint64_t kSmallBatch = 64 * 1024;
-constexpr uint64_t kZeroAhead = 256 * 1024;
+constexpr uint64_t kMinZeroAhead = 16 * 1024;  // as much as there is, between these: never more than doubles a file
+constexpr uint64_t kMaxZeroAhead = 256 * 1024;
 
 }  // namespace
 
@@ -27,7 +30,10 @@ void DataServerImpl::SyncLoop() {
       while (queue_.empty() && !stopping_) queue_cv_.Wait(mu_);
       if (queue_.empty()) return;
       uint64_t bytes = 0;
+      std::set<SegmentKey> touched;
       while (!queue_.empty() && bytes < kMaxBatchBytes) {
+        if (touched.size() == kMaxBatchSegments && !touched.contains(queue_.front().key)) break;
+        touched.insert(queue_.front().key);
         bytes += queue_.front().bytes.size();
         requests.push_back(std::move(queue_.front()));
         queue_.pop_front();
@@ -274,11 +280,12 @@ Status DataServerImpl::WriteWork(Work* work) {
   work->wrote = true;
   const uint64_t end = work->end(segment.file_end);
   if (!work->created && work->bytes.size() < kSmallBatch && end > segment.zeroed_to && !work->sealing) {
+    const uint64_t zeros = std::clamp(segment.file_end, kMinZeroAhead, kMaxZeroAhead);
     std::string bytes = work->bytes;
-    bytes.resize(bytes.size() + kZeroAhead);
+    bytes.resize(bytes.size() + zeros);
     const Status written = work->file->Write(segment.file_end, bytes);
     if (written.ok()) {
-      segment.zeroed_to = end + kZeroAhead;
+      segment.zeroed_to = end + zeros;
       return env_.faults.Hit("data.append.after_write");
     }
     if (written.code() != Code::kNoSpace) return written;
@@ -292,9 +299,9 @@ Status DataServerImpl::WriteWork(Work* work) {
 // may come to light later. False: that failed as well, and the segment is broken.
 bool DataServerImpl::UndoWrite(Work* work) {
   Segment& segment = *work->segment;
+  const bool wrote = std::exchange(work->wrote, false);
   if (work->created) return RemoveNewFile(segment.key);
-  if (!work->wrote) return true;
-  work->wrote = false;
+  if (!wrote) return true;
   Status undone = work->file->Truncate(segment.file_end);
   if (undone.ok()) undone = work->file->Sync();
   segment.zeroed_to = segment.file_end;

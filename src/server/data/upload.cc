@@ -49,20 +49,18 @@ void DataServerImpl::UploadLoop() {
       if (segment == nullptr) return;
     }
     const Status status = Upload(segment);
-    {
-      MutexLock lock(mu_);
-      segment->uploading = false;
-      PendingUpload& pending = uploads_[segment->key];
-      if (status.ok() || segment->damaged) {
-        uploads_.erase(segment->key);
-      } else {
-        ++counters_["upload_retries"];
-        pending.not_before = env_.scheduler.clock().Boot() + pending.backoff;
-        pending.backoff = std::min(pending.backoff * 2, kMaxBackoff);
-      }
-      idle_cv_.SignalAll();
-    }
     if (status.ok()) Evict();
+    MutexLock lock(mu_);
+    segment->uploading = false;
+    PendingUpload& pending = uploads_[segment->key];
+    if (status.ok() || segment->damaged) {
+      uploads_.erase(segment->key);
+    } else {
+      ++counters_["upload_retries"];
+      pending.not_before = env_.scheduler.clock().Boot() + pending.backoff;
+      pending.backoff = std::min(pending.backoff * 2, kMaxBackoff);
+    }
+    idle_cv_.SignalAll();
   }
 }
 
@@ -72,14 +70,12 @@ Status DataServerImpl::Upload(const SegmentPtr& segment) {
     MutexLock lock(mu_);
     broken = segment->broken;
   }
-  if (broken) ARCHIL_RETURN_IF_ERROR(Rebuild(segment));
-  Status verified = VerifyLocal(segment);
+  const Status verified = broken ? Status(Code::kCorrupt) : VerifyLocal(segment);
   if (verified.code() == Code::kCorrupt) {
-    MutexLock lock(mu_);
-    segment->damaged = true;  // kept as it is: another replica may have good bytes
-    return verified;
+    ARCHIL_RETURN_IF_ERROR(Rebuild(segment));
+  } else {
+    ARCHIL_RETURN_IF_ERROR(verified);
   }
-  ARCHIL_RETURN_IF_ERROR(verified);
   const SegmentKey key = segment->key;
   ARCHIL_RETURN_IF_ERROR(env_.faults.Hit("data.upload.before_put"));
   ARCHIL_RETURN_IF_ERROR(env_.objects.PutFile(OpContext{}, SegmentName(key), SegmentPath(key)));
@@ -126,7 +122,8 @@ Status DataServerImpl::VerifyLocal(const SegmentPtr& segment) {
   return Ok();
 }
 
-// Puts a new, sealed file of the acknowledged bytes in the place of one whose sync failed.
+// Puts a new, sealed file of the acknowledged bytes in the place of one whose sync failed or whose index is bad. If
+// some of them are bad the segment is damaged and stays as it is: another replica may have good ones.
 Status DataServerImpl::Rebuild(const SegmentPtr& segment) {
   const SegmentKey key = segment->key;
   uint64_t length = 0;
