@@ -144,7 +144,11 @@ void LogWriter::Pump() {
       if (item.frame.empty()) continue;
       if (!first) first = item.lsn;
       last = item.lsn;
-      bytes = bytes.empty() ? std::move(item.frame) : std::move(bytes.append(item.frame));
+      if (bytes.empty()) {
+        bytes = std::move(item.frame);
+      } else {
+        bytes += item.frame;
+      }
     }
     if (!bytes.empty()) {
       if (const Status s = AppendAll(bytes, first); !s.ok()) {
