@@ -26,7 +26,7 @@ Status TakeNumber(OpEnv& env, InodeId ino) {
 }
 
 Status Validate(const CreateOp& op) {
-  ARCHIL_RETURN_IF_ERROR(CheckName(op.name));
+  ARCHIL_RETURN_IF_ERROR(CheckOpName(op.name));
   ARCHIL_RETURN_IF_ERROR(CheckTime(op.now));
   if (!IsValid(op.type)) return Refuse("unknown type of file");
   if ((op.mode & ~07777u) != 0) return Refuse("mode has bits other than permissions");

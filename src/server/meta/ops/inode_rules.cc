@@ -8,7 +8,7 @@
 
 namespace archil {
 
-Status CheckName(std::string_view name) {
+Status CheckOpName(std::string_view name) {
   if (!IsValidName(name)) return Refuse(fmt::format("a name of {} bytes is not valid", name.size()));
   return Ok();
 }

@@ -8,7 +8,7 @@
 
 namespace archil {
 
-Status CheckName(std::string_view name);
+Status CheckOpName(std::string_view name);
 Status CheckTime(Timestamp t);
 
 // The inode, which must exist, for changing; the session must hold WRITE on it.

@@ -4,7 +4,7 @@
 namespace archil {
 
 Status Apply(OpEnv& env, const LinkOp& op) {
-  ARCHIL_RETURN_IF_ERROR(CheckName(op.name));
+  ARCHIL_RETURN_IF_ERROR(CheckOpName(op.name));
   ARCHIL_RETURN_IF_ERROR(CheckTime(op.now));
   ARCHIL_ASSIGN_OR_RETURN(InodeRecord * inode, NeedInode(env, op.ino));
   ARCHIL_ASSIGN_OR_RETURN(InodeRecord * parent, NeedDirectory(env, op.parent));

@@ -66,8 +66,8 @@ Status ReplaceVictim(OpEnv& env, const RenameOp& op, FileType moved, const Place
 }  // namespace
 
 Status Apply(OpEnv& env, const RenameOp& op) {
-  ARCHIL_RETURN_IF_ERROR(CheckName(op.name));
-  ARCHIL_RETURN_IF_ERROR(CheckName(op.new_name));
+  ARCHIL_RETURN_IF_ERROR(CheckOpName(op.name));
+  ARCHIL_RETURN_IF_ERROR(CheckOpName(op.new_name));
   ARCHIL_RETURN_IF_ERROR(CheckTime(op.now));
   if (op.mode > RenameOp::Mode::kExchange) return Refuse("unknown mode");
   ARCHIL_ASSIGN_OR_RETURN(InodeRecord * parent, NeedDirectory(env, op.parent));

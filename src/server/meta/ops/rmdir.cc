@@ -4,7 +4,7 @@
 namespace archil {
 
 Status Apply(OpEnv& env, const RmdirOp& op) {
-  ARCHIL_RETURN_IF_ERROR(CheckName(op.name));
+  ARCHIL_RETURN_IF_ERROR(CheckOpName(op.name));
   ARCHIL_RETURN_IF_ERROR(CheckTime(op.now));
   ARCHIL_ASSIGN_OR_RETURN(InodeRecord * parent, NeedDirectory(env, op.parent));
   ARCHIL_RETURN_IF_ERROR(NeedDentry(env, op.parent, op.name, op.ino));
