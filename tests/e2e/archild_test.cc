@@ -193,16 +193,21 @@ class Session {
     auto inode = meta_->Lookup(Soon(), session_, kRootInode, name);
     ASSERT_TRUE(inode.ok()) << inode.error().ToString();
     EXPECT_EQ(inode->attr.size, content.size());
-    auto chunks = meta_->GetExtents(Soon(), session_, inode->attr.ino, 0, 1);
+    auto chunks = meta_->GetExtents(Soon(), session_, inode->attr.ino, 0, content.size() / kChunkSize + 1);
     ASSERT_TRUE(chunks.ok()) << chunks.error().ToString();
-    ASSERT_EQ(chunks->size(), 1u);
-    const Extent extent = (*chunks)[0].extents.at(0);
-    auto servers = meta_->LocateSegment(Soon(), session_, extent.segment);
-    ASSERT_TRUE(servers.ok()) << servers.error().ToString();
-    ASSERT_FALSE(servers->empty());
-    auto bytes = data_->For((*servers)[0]).Read(Soon(), {disk_, extent.segment}, extent.segment_offset, extent.length);
-    ASSERT_TRUE(bytes.ok()) << bytes.error().ToString();
-    EXPECT_TRUE(bytes->view() == content);
+    std::string found;
+    for (const ChunkExtents& chunk : *chunks) {
+      for (const Extent& extent : chunk.extents) {
+        ASSERT_EQ(extent.offset, found.size());
+        auto servers = meta_->LocateSegment(Soon(), session_, extent.segment);
+        ASSERT_TRUE(servers.ok()) << servers.error().ToString();
+        ASSERT_FALSE(servers->empty());
+        auto bytes = data_->For((*servers)[0]).Read(Soon(), {disk_, extent.segment}, extent.segment_offset, extent.length);
+        ASSERT_TRUE(bytes.ok()) << bytes.error().ToString();
+        found += bytes->view();
+      }
+    }
+    EXPECT_TRUE(found == content) << name << " has " << found.size() << " bytes";
   }
 
   MetaService& meta() { return *meta_; }

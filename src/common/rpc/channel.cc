@@ -5,6 +5,8 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <cstdlib>
+
 #include "absl/container/flat_hash_map.h"
 #include "common/env/sched.h"
 #include "common/rpc/limits.h"
@@ -16,9 +18,19 @@ constexpr absl::Duration kCancelTick = absl::Milliseconds(10);
 constexpr int kIdleTicks = 100;  // the watcher sleeps after this many ticks without a call to watch
 constexpr absl::Duration kLongDeadline = absl::Hours(24 * 365);
 
+// A channel with no call in it is looked after by nobody but gRPC's backup poller, every 5 s by default. Meanwhile a lost
+// connection is not noticed, a new one is not seen to be there, and a server that stops waits for us. The interval can be
+// set only through the environment, before gRPC starts. (A thread of ours that polls all the time would cost every call
+// a change of threads.)
+void PollIdleChannelsOften() {
+  static const int once = setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "100", 0);
+  (void)once;
+}
+
 int Millis(absl::Duration d) { return static_cast<int>(absl::ToInt64Milliseconds(d)); }
 
 grpc::ChannelArguments ArgumentsOf(const RpcOptions& options) {
+  PollIdleChannelsOften();
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);

@@ -24,9 +24,9 @@
 namespace archil {
 namespace {
 
-constexpr absl::Duration kDrain = absl::Seconds(4);        // running calls may end by themselves
-constexpr absl::Duration kHandlersEnd = absl::Seconds(6);  // then the roles are stopped under them
-constexpr absl::Duration kStopBound = absl::Seconds(15);   // then the process ends as in a crash
+constexpr absl::Duration kDrain = absl::Seconds(2);        // running calls may end by themselves, clients disconnect
+constexpr absl::Duration kHandlersEnd = absl::Seconds(4);  // then the roles are stopped under them
+constexpr absl::Duration kStopBound = absl::Seconds(12);   // then the process ends as in a crash
 constexpr absl::Duration kDataWait = absl::Seconds(15);    // a metadata server waits this long for its data servers
 
 // stdio's functions, unlike fmt's, do not throw when nobody reads any more.
