@@ -174,7 +174,7 @@ class DataServerImpl final : public DataServer {
   bool RemoveNewFile(SegmentKey key);
   Status SyncWork(Work* work);
   void Publish(Work* work);
-  void BreakSegment(Work* work);
+  void BreakSegment(Work* work, const Error& why);
   bool RecordBroken(const SegmentPtr& segment);
   void SealWork(Work* work);
   Status WriteSeal(Work* work);

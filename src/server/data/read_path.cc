@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/base/checksum.h"
+#include "common/obs/log.h"
 #include "server/data/data_server_impl.h"
 
 namespace archil {
@@ -226,7 +227,10 @@ Result<Buffer> DataServerImpl::Read(const OpContext& ctx, SegmentKey key, uint64
       MutexLock lock(mu_);
       uploaded = segment->state == SegmentState::kUploaded;
     }
-    if (bytes.code() == Code::kCorrupt) Count("corrupt_reads");
+    if (bytes.code() == Code::kCorrupt) {
+      Count("corrupt_reads");
+      LogError("local bytes are corrupt", {{"error", bytes.error().ToString()}, {"uploaded", uploaded}});
+    }
   }
   if (!uploaded) {
     if (bytes.code() == Code::kNotFound) return Error(Code::kCorrupt, "the file of segment " + SegmentName(key) + " is gone");

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "common/obs/log.h"
 #include "server/data/data_server_impl.h"
 
 namespace archil {
@@ -70,8 +71,10 @@ Status DataServerImpl::RecoverSegment(SegmentKey key, bool has_file, bool has_st
     segment->unusable = status;
     segment->damaged = true;
     Count("unusable_found");
+    LogError("segment cannot be used", {{"segment", SegmentName(key)}, {"error", status.error().ToString()}});
   } else if (drop) {
     Count("torn_creations");
+    LogInfo("segment never acknowledged, removed", {{"segment", SegmentName(key)}});
     return RemoveFilesOf(key);
   }
   MutexLock lock(mu_);
@@ -162,6 +165,7 @@ Status DataServerImpl::RecoverFrames(const SegmentPtr& segment, const StateRecor
   segment->file_size = size;
   if (scan.damaged) {  // nothing is cut; what can be verified is read
     Count("damaged_found");
+    LogError("segment is damaged, kept as it is", {{"segment", SegmentName(key)}, {"length", scan.length}});
     segment->damaged = true;
     segment->state = SegmentState::kSealed;
   }
@@ -185,6 +189,7 @@ Status DataServerImpl::RecoverFrames(const SegmentPtr& segment, const StateRecor
   segment->zeroed_to = size;
   if (scan.torn) {
     Count("torn_tails");
+    LogInfo("torn tail cut", {{"segment", SegmentName(key)}, {"length", scan.length}, {"file_end", scan.end}});
     ARCHIL_RETURN_IF_ERROR(file.Truncate(scan.end));
     segment->zeroed_to = scan.end;
   }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/base/checksum.h"
+#include "common/obs/log.h"
 #include "server/data/data_server_impl.h"
 
 namespace archil {
@@ -70,7 +71,7 @@ void DataServerImpl::RunBatch(std::deque<Request> requests) {
     if (status.ok()) {
       Publish(&work);
     } else {
-      BreakSegment(&work);
+      BreakSegment(&work, status.error());
     }
     // Durable, but the answer is lost on the way.
     const Status answered = status.ok() ? env_.faults.Hit("data.append.after_sync") : status;
@@ -305,7 +306,7 @@ bool DataServerImpl::UndoWrite(Work* work) {
   Status undone = work->file->Truncate(segment.file_end);
   if (undone.ok()) undone = work->file->Sync();
   segment.zeroed_to = segment.file_end;
-  if (!undone.ok()) BreakSegment(work);
+  if (!undone.ok()) BreakSegment(work, undone.error());
   return undone.ok();
 }
 
@@ -344,10 +345,12 @@ void DataServerImpl::Publish(Work* work) {
 
 // A sync failed: the kernel may have dropped what it had not written, and a later sync would not tell. So the
 // segment ends at its acknowledged length; a record beside the file keeps that over a restart, if it can be written.
-void DataServerImpl::BreakSegment(Work* work) {
+void DataServerImpl::BreakSegment(Work* work, const Error& why) {
   const SegmentPtr& segment = work->segment;
   work->wrote = false;
   Count("sync_failures");
+  LogError("segment broken: it ends at its acknowledged length",
+           {{"segment", SegmentName(segment->key)}, {"length", segment->length}, {"error", why.ToString()}});
   if (!segment->visible) {  // nothing of it was ever acknowledged
     (void)RemoveNewFile(segment->key);
     return;
@@ -404,7 +407,7 @@ void DataServerImpl::SealWork(Work* work) {
   }
   if (!broken) {
     if (const Status status = WriteSeal(work); !status.ok()) {
-      BreakSegment(work);
+      BreakSegment(work, status.error());
       broken = true;
     }
   }

@@ -7,6 +7,7 @@
 
 #include "common/api/types.h"
 #include "common/base/checksum.h"
+#include "common/obs/log.h"
 #include "server/data/data_server_impl.h"
 
 namespace archil {
@@ -49,6 +50,9 @@ void DataServerImpl::UploadLoop() {
       if (segment == nullptr) return;
     }
     const Status status = Upload(segment);
+    if (!status.ok()) {
+      LogWarning("segment not uploaded", {{"segment", SegmentName(segment->key)}, {"error", status.error().ToString()}});
+    }
     if (status.ok()) Evict();
     MutexLock lock(mu_);
     segment->uploading = false;
