@@ -13,11 +13,11 @@
 #include "client/cli/commands.h"
 #include "client/cli/daemonize.h"
 #include "client/cli/exit_codes.h"
-#include "client/cli/log.h"
 #include "client/cli/mount_client.h"
 #include "client/cli/mount_daemon.h"
 #include "client/cli/paths.h"
 #include "common/env/random.h"
+#include "common/obs/log.h"
 #include "common/rpc/client.h"
 
 namespace archil::cli {
@@ -131,11 +131,19 @@ int Serve(MountPlan plan, const std::function<void(const Report&)>& report) {
   for (const int s : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&set, s);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   plan.config.client_name = ClientName(plan.mountpoint);
+  LogConfig log;
+  log.level = plan.log_level;
+  log.file = plan.log_file;
+  if (const Status logging = StartLog(log); !logging.ok()) {
+    report({kExitFailure, fmt::format("archil: the log: {}\n  name another file with --log-file\n", logging.error().message())});
+    return kExitFailure;
+  }
   const std::unique_ptr<MetaService> meta = NewMetaClient(plan.server);
   const std::unique_ptr<DataServicePool> data = NewDataPool();
   MountDaemon daemon(plan, RealScheduler(), RealRandom(), *meta, *data);
   if (const Refusal refused = daemon.Start(); refused.exit_code != 0) {
-    Log(LogLevel::kError, "mount refused", {{"cause", refused.cause}});
+    LogError("mount refused", {{"cause", refused.cause}});
+    FlushLog();
     std::string text = fmt::format("archil: {}\n", refused.cause);
     if (!refused.remedy.empty()) text += fmt::format("  {}\n", refused.remedy);
     report({refused.exit_code, text});
@@ -155,17 +163,16 @@ int MountCommand(const Argv& argv) {
   if (!args.ok()) return Refuse(kExitUsage, args.error().message(), kUsage);
   MountPlan plan;
   if (const Status parsed = ParsePlan(*args, &plan); !parsed.ok()) return Refuse(kExitUsage, parsed.error().message(), kUsage);
-  LogLevel level = LogLevel::kInfo;
-  if (args->Has("log-level") && !ParseLogLevel(args->Get("log-level"), &level)) {
-    return Refuse(kExitUsage, "--log-level: one of debug, info, warning, error", kUsage);
-  }
-  SetLogLevel(level);
+  const Result<LogLevel> level = ParseLogLevel(args->Get("log-level", "info"));
+  if (!level.ok()) return Refuse(kExitUsage, "--log-level: one of debug, info, warning, error, off", kUsage);
+  plan.log_level = *level;
   if (access("/dev/fuse", F_OK) != 0) {
     return Refuse(kExitMountpoint, "there is no /dev/fuse here",
                   "load the kernel's module with `modprobe fuse`; in a container: --device /dev/fuse --cap-add SYS_ADMIN");
   }
   if (const int refused = CheckMountpoint(args->rest()[1], &plan.mountpoint); refused != kExitOk) return refused;
 
+  if (args->Has("log-file")) plan.log_file = LexicalPath(args->Get("log-file"));
   if (args->Has("foreground")) {
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
@@ -177,8 +184,9 @@ int MountCommand(const Argv& argv) {
   if (const Status made = MakePrivateDir(StateDir(), "ARCHIL_STATE_DIR"); !made.ok()) {
     return Refuse(kExitPermission, made.error().message());
   }
-  plan.log_file = args->Has("log-file") ? LexicalPath(args->Get("log-file"))
-                                        : fmt::format("{}/{}-{}.log", StateDir(), plan.config.disk, PathKey(plan.mountpoint));
+  if (plan.log_file.empty()) {
+    plan.log_file = fmt::format("{}/{}-{}.log", StateDir(), plan.config.disk, PathKey(plan.mountpoint));
+  }
   return Daemonize(plan.log_file, [&](const std::function<void(const Report&)>& report) { return Serve(plan, report); });
 }
 

@@ -10,8 +10,8 @@
 
 #include "absl/time/clock.h"
 #include "client/cli/exit_codes.h"
-#include "client/cli/log.h"
 #include "client/cli/paths.h"
+#include "common/obs/log.h"
 
 namespace archil::cli {
 namespace {
@@ -60,9 +60,8 @@ Refusal MountDaemon::Start() {
     return refused;
   }
   signals_ = scheduler_.Spawn("signals", [this] { WatchSignals(); });
-  Log(LogLevel::kInfo, "mounted",
-      {{"disk", plan_.DiskName()}, {"mountpoint", plan_.mountpoint}, {"server", plan_.server},
-       {"session", fmt::format("{}", mount_->session().value)}});
+  LogInfo("mounted", {{"disk", plan_.DiskName()}, {"mountpoint", plan_.mountpoint}, {"server", plan_.server},
+                      {"session", mount_->session()}});
   return {};
 }
 
@@ -85,8 +84,7 @@ Refusal MountDaemon::OpenSession() {
   config.predecessor = state_->Predecessor().session;
   config.predecessor_key = state_->Predecessor().key;
   if (config.predecessor) {
-    Log(LogLevel::kInfo, "replacing the session of a daemon that died",
-        {{"session", fmt::format("{}", config.predecessor.value)}});
+    LogInfo("replacing the session of a daemon that died", {{"session", config.predecessor}});
   }
   Result<std::unique_ptr<Mount>> mount = Mount::Open({scheduler_, random_, meta_, data_}, config);
   if (!mount.ok()) {
@@ -100,7 +98,7 @@ Refusal MountDaemon::OpenSession() {
   }
   mount_ = std::move(*mount);
   if (const Status kept = state_->Record({mount_->session(), mount_->session_key()}); !kept.ok()) {
-    Log(LogLevel::kWarning, "state file", {{"error", Message(kept.error())}});
+    LogWarning("session not recorded", {{"error", Message(kept.error())}});
   }
   return {};
 }
@@ -174,9 +172,13 @@ int MountDaemon::Run() {
     }
   }
   const bool lost = !ended_.clean && (ended_.lost_ops != 0 || ended_.lost_bytes != 0);
-  Log(lost ? LogLevel::kError : LogLevel::kInfo, "unmounted",
-      {{"mountpoint", plan_.mountpoint}, {"clean", ended_.clean ? "true" : "false"}, {"error", ended_.error},
-       {"lost_ops", fmt::format("{}", ended_.lost_ops)}, {"lost_bytes", fmt::format("{}", ended_.lost_bytes)}});
+  if (lost) {
+    LogError("unmounted with losses", {{"mountpoint", plan_.mountpoint}, {"error", ended_.error}, {"lost_ops", ended_.lost_ops},
+                                       {"lost_bytes", ended_.lost_bytes}});
+  } else {
+    LogInfo("unmounted", {{"mountpoint", plan_.mountpoint}, {"clean", ended_.clean}, {"error", ended_.error}});
+  }
+  FlushLog();
   finished_.Notify();
   control_->Stop();
   unlink(MountInfoPath(plan_.mountpoint).c_str());
@@ -201,7 +203,7 @@ void MountDaemon::WatchSignals() {
     if (signal == SIGUSR1) continue;
     if (!asked) {
       asked = true;
-      Log(LogLevel::kInfo, "ending by signal; once more gives up what is not flushed", {{"signal", fmt::format("{}", signal)}});
+      LogInfo("ending by signal; once more gives up what is not flushed", {{"signal", signal}});
       ender = scheduler_.Spawn("end", [this] { EndBySignal(); });
       continue;
     }

@@ -11,6 +11,7 @@
 #include "client/cli/state_file.h"
 #include "client/core/mount.h"
 #include "client/fuse/fuse_mount.h"
+#include "common/obs/log.h"
 
 namespace archil::cli {
 
@@ -19,6 +20,7 @@ struct MountPlan {
   std::string server;
   std::string mountpoint;  // canonical
   std::string log_file;    // for status; empty: stderr
+  LogLevel log_level = LogLevel::kInfo;
   MountConfig config;
   absl::Duration poll_for = absl::Microseconds(50);
 

@@ -4,9 +4,9 @@
 
 #include "absl/time/clock.h"
 #include "client/cli/exit_codes.h"
-#include "client/cli/log.h"
 #include "client/cli/mount_daemon.h"
 #include "client/cli/version.h"
+#include "common/obs/log.h"
 
 namespace archil::cli {
 namespace {
@@ -138,7 +138,7 @@ Json MountDaemon::UnmountCommand(const Json& request, const ControlServer::Progr
 
 // Whatever the server does: a short try to save what is dirty, then the connection is cut.
 Json MountDaemon::ForcedUnmount(const ControlServer::Progress& progress, bool may_flush) {
-  Log(LogLevel::kWarning, "unmount by force", {{"mountpoint", plan_.mountpoint}});
+  LogWarning("unmount by force", {{"mountpoint", plan_.mountpoint}});
   ArmWatchdog(kForcedEnd);
   Result<SyncReport> flushed = Code::kUnavailable;
   if (may_flush) {

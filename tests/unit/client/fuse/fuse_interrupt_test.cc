@@ -18,9 +18,14 @@ class FuseInterrupt : public ::testing::Test {
   void SetUp() override {
     if (!CanMount()) GTEST_SKIP() << "mounting is not allowed here";
   }
+  // In a directory of its own: a lookup that hangs keeps the kernel's lock on its directory.
+  static void Hold(Mounted& m) {
+    ASSERT_EQ(mkdir(m.Path("held").c_str(), 0755), 0);
+    m.fs().HoldName("never");
+  }
   // A process that is held in stat(2); exits with the errno that it got.
   static pid_t HeldChild(const Mounted& m) {
-    const std::string path = m.Path("never");
+    const std::string path = m.Path("held/never");
     const pid_t pid = fork();
     if (pid != 0) return pid;
     struct sigaction ignore = {};
@@ -33,7 +38,7 @@ class FuseInterrupt : public ::testing::Test {
 
 TEST_F(FuseInterrupt, KilledProcessEnds) {
   Mounted m;
-  m.fs().HoldName("never");
+  Hold(m);
   const pid_t pid = HeldChild(m);
   m.fs().AwaitHeld(1);
   kill(pid, SIGKILL);
@@ -45,7 +50,7 @@ TEST_F(FuseInterrupt, KilledProcessEnds) {
 
 TEST_F(FuseInterrupt, OtherSignalsDoNotCancelButALaterKillDoes) {
   Mounted m;
-  m.fs().HoldName("never");
+  Hold(m);
   const pid_t pid = HeldChild(m);
   m.fs().AwaitHeld(1);
   kill(pid, SIGUSR1);
@@ -62,7 +67,7 @@ TEST_F(FuseInterrupt, KillFreesRequestsThatFoundNoWorker) {
   FuseOptions options;
   options.max_workers = 2;
   Mounted m(options);
-  m.fs().HoldName("never");
+  Hold(m);
   std::vector<pid_t> pids;
   for (int i = 0; i < 5; ++i) {
     pids.push_back(HeldChild(m));
@@ -79,7 +84,7 @@ TEST_F(FuseInterrupt, KillFreesRequestsThatFoundNoWorker) {
 
 TEST_F(FuseInterrupt, MountServesOthersMeanwhile) {
   Mounted m;
-  m.fs().HoldName("never");
+  Hold(m);
   const pid_t pid = HeldChild(m);
   m.fs().AwaitHeld(1);
   ASSERT_EQ(mkdir(m.Path("d").c_str(), 0755), 0);
@@ -92,7 +97,7 @@ TEST_F(FuseInterrupt, MountServesOthersMeanwhile) {
 
 TEST_F(FuseInterrupt, AbortFreesEverybody) {
   Mounted m;
-  m.fs().HoldName("never");
+  Hold(m);
   const pid_t pid = HeldChild(m);
   m.fs().AwaitHeld(1);
   m.mount().Abort();

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,10 +34,11 @@ class OwnMountNamespace : public ::testing::Environment {
 
 bool CanMount() { return g_can_mount; }
 
-Mounted::Mounted(FuseOptions options) : fs_(RealScheduler()) {
+Mounted::Mounted(FuseOptions options) : fs_(RealScheduler()), done_(RealScheduler()) {
   char dir[] = "/tmp/archil-fuse-test-XXXXXX";
   EXPECT_NE(mkdtemp(dir), nullptr);
   dir_ = dir;
+  EXPECT_EQ(chmod(dir, 0755), 0);  // other users look in
   root_ = dir_ + "/mnt";
   EXPECT_EQ(mkdir(root_.c_str(), 0755), 0);
   options.mountpoint = root_;
@@ -44,9 +46,17 @@ Mounted::Mounted(FuseOptions options) : fs_(RealScheduler()) {
   mount_ = FuseMount::Create(RealScheduler(), options);
   const Status started = mount_->Start(fs_);
   EXPECT_TRUE(started.ok()) << started.error().ToString();
+  // A process that waits for its own mount cannot be killed; a test that hangs is freed by cutting the connection.
+  watchdog_ = RealScheduler().Spawn("watchdog", [this] {
+    if (done_.WaitUntil(RealClock().Boot() + absl::Seconds(90))) return;
+    ADD_FAILURE() << "the mount is cut off: the test takes too long";
+    mount_->Abort();
+  });
 }
 
 Mounted::~Mounted() {
+  done_.Notify();
+  watchdog_->Join();
   if (!mount_->Unmount(false).ok()) (void)mount_->Unmount(true);
   mount_->Stop();
   rmdir(root_.c_str());

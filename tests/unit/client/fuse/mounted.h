@@ -34,6 +34,8 @@ class Mounted {
   std::string root_;
   MemFsApi fs_;
   std::unique_ptr<FuseMount> mount_;
+  Notification done_;
+  std::unique_ptr<Thread> watchdog_;
 };
 
 // Runs a shell script for at most `seconds`; its output is shown when it fails. $1 is the mount's root.
