@@ -11,12 +11,13 @@ Status MemDataService::Append(const OpContext&, SegmentKey key, uint64_t token, 
   absl::MutexLock lock(&mu_);
   const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !hold_; };
   mu_.Await(absl::Condition(&free));
+  if (dead_) return Error(Code::kFenced, "dead");
   if (down_) return Code::kUnavailable;
   bool answer_lost = false;
-  if (appends_ >= die_at_) {
-    down_ = true;
-    if (!die_applied_) return Code::kUnavailable;
-    answer_lost = true;
+  const bool dying = appends_ >= die_at_;
+  if (dying) {
+    down_ = dead_ = true;
+    if (!die_applied_) return Error(Code::kFenced, "dead");
   }
   if (fail_count_ > 0) {
     --fail_count_;
@@ -38,6 +39,7 @@ Status MemDataService::Append(const OpContext&, SegmentKey key, uint64_t token, 
     s.bytes.append(bytes.view());
     ++appends_;
   }
+  if (dying) return Error(Code::kFenced, "dead");
   return answer_lost ? Status(Code::kUnknown) : Ok();
 }
 
@@ -107,6 +109,7 @@ void MemDataService::FailAppends(Code code, uint64_t count) {
 void MemDataService::SetDown(bool down) {
   absl::MutexLock lock(&mu_);
   down_ = down;
+  dead_ = false;
   die_at_ = UINT64_MAX;
 }
 

@@ -26,7 +26,8 @@ class MemDataService final : public DataService {
   void FailAppends(Code code, uint64_t count);
   // Every call answers kUnavailable.
   void SetDown(bool down);
-  // After `appends` more ones every call answers kUnavailable; whether the one at the point was applied is up to `applied`.
+  // The machine stops at the append after `appends` more ones, which is applied or not: from there on every call fails, appends with
+  // kFenced so that a writer gives up at once.
   void DieAfter(uint64_t appends, bool applied);
   // Appends wait while held.
   void HoldAppends(bool hold);
@@ -54,6 +55,7 @@ class MemDataService final : public DataService {
   uint64_t die_at_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;
   bool die_applied_ ABSL_GUARDED_BY(mu_) = false;
   bool down_ ABSL_GUARDED_BY(mu_) = false;
+  bool dead_ ABSL_GUARDED_BY(mu_) = false;
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -18,7 +18,7 @@ class StateDisks::Store final : public KvStore {
   std::unique_ptr<KvView> Snapshot() override { return kv_->Snapshot(); }
   uint64_t UnflushedBytes() override { return kv_->UnflushedBytes(); }
   Status Flush() override {
-    if (disks_.cut_) return Error(Code::kIo, "cut");
+    if (disks_.flushes.fetch_add(1) >= disks_.cut_at_ || disks_.cut_) return Error(Code::kIo, "cut");
     Content content;
     ARCHIL_RETURN_IF_ERROR(kv_->Scan("", "", [&](std::string_view key, std::string_view value) {
       content[std::string(key)] = std::string(value);
@@ -26,7 +26,6 @@ class StateDisks::Store final : public KvStore {
     }));
     absl::MutexLock lock(&disks_.mu_);
     disks_.disks_[dir_] = std::move(content);
-    ++disks_.flushes;
     return kv_->Flush();
   }
 
@@ -45,6 +44,11 @@ Result<std::unique_ptr<KvStore>> StateDisks::Open(const std::string& dir) {
   }
   ARCHIL_RETURN_IF_ERROR(store->Write(batch));
   return std::unique_ptr<KvStore>(std::move(store));
+}
+
+void StateDisks::Forget() {
+  absl::MutexLock lock(&mu_);
+  disks_.clear();
 }
 
 MetaWorld::MetaWorld(uint32_t data_servers, Scheduler& scheduler) : data(data_servers), scheduler_(scheduler) {
@@ -73,6 +77,7 @@ void MetaWorld::Kill() {
   for (size_t i = 0; i < data.All().size(); ++i) data.at(i).SetDown(false);
   files.KillProcess();
   states.Cut(false);
+  states.CutAfter(UINT64_MAX / 2);
 }
 
 Result<TestSession> TestSession::Open(MetaService& meta, const std::string& disk, SessionKey key, const std::string& name, SessionMode mode,

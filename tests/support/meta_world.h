@@ -24,7 +24,11 @@ class StateDisks {
   Result<std::unique_ptr<KvStore>> Open(const std::string& dir);
   // Flushes fail from now on; nothing more reaches the disk.
   void Cut(bool cut) { cut_ = cut; }
-  std::atomic<uint64_t> flushes{0};
+  // As Cut after so many more flushes.
+  void CutAfter(uint64_t flushes) { cut_at_ = this->flushes + flushes; }
+  // All disks are lost.
+  void Forget();
+  std::atomic<uint64_t> flushes{0};  // that reached the disk or failed
 
  private:
   class Store;
@@ -32,6 +36,7 @@ class StateDisks {
   absl::Mutex mu_;
   std::map<std::string, Content> disks_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> cut_{false};
+  std::atomic<uint64_t> cut_at_{UINT64_MAX};
 };
 
 class MetaWorld {
