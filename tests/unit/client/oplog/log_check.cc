@@ -155,20 +155,26 @@ std::string Describe(const Script& script) {
 }
 
 LogCheck::LogCheck(const TinyNamespace& start, uint64_t cancel_mask)
-    : states_{start}, server_(start), cancel_mask_(cancel_mask) {}
+    : own_states_{start}, server_(start), cancel_mask_(cancel_mask) {}
+
+LogCheck::LogCheck(const std::vector<TinyNamespace>* states)
+    : states_(states), server_(states->front()), cancel_mask_(~0ULL) {}
 
 bool LogCheck::Fail(std::string what) {
   if (failure_.empty()) failure_ = std::move(what);
   return false;
 }
 
+bool LogCheck::Reference(const Op& op) {
+  if (states_ != nullptr) return true;
+  TinyNamespace next = own_states_.back();
+  if (!next.Apply(op)) return Fail("bad script: " + Describe(op) + ": " + next.why);
+  own_states_.push_back(std::move(next));
+  return true;
+}
+
 void LogCheck::Append(const Op& op) {
-  TinyNamespace next = states_.back();
-  if (!next.Apply(op)) {
-    Fail("bad script: " + Describe(op) + ": " + next.why);
-    return;
-  }
-  states_.push_back(std::move(next));
+  if (!Reference(op)) return;
   if (const auto* write = std::get_if<SetExtentsOp>(&op)) {
     SetExtentsOp empty = *write;
     empty.extents.clear();
@@ -181,7 +187,7 @@ void LogCheck::Append(const Op& op) {
 
 void LogCheck::CancelDead() {
   for (auto it = pending_.begin(); it != pending_.end();) {
-    const bool dead = states_.back().Find(it->second.ino) == nullptr;
+    const bool dead = state(log_.last().value).Find(it->second.ino) == nullptr;
     if (dead && (cancel_mask_ >> (it->first.value % 64) & 1) && log_.Cancel(it->first)) {
       cancelled++;
       it = pending_.erase(it);
@@ -227,7 +233,7 @@ bool LogCheck::Check(const CommitBatch& batch, const BatchLimits& limits) {
     sent += "  " + Describe(op) + "\n";
     if (!server_.Apply(op)) return Fail(at + "refused: " + server_.why + ": " + Describe(op) + "\nsent:\n" + sent);
   }
-  const TinyNamespace& expected = states_[batch.last.value];
+  const TinyNamespace& expected = state(batch.last.value);
   if (!(server_ == expected)) {
     return Fail(at + "states differ\nsent:\n" + sent + "is:\n" + server_.Dump() + "should be:\n" + expected.Dump());
   }

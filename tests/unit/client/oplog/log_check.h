@@ -34,6 +34,8 @@ class LogCheck {
  public:
   // Which pending ops of an inode that dies are cancelled: bit (seq % 64) of the mask.
   explicit LogCheck(const TinyNamespace& start, uint64_t cancel_mask = ~0ULL);
+  // With the reference's states known beforehand: the start, and that after each op. Borrowed.
+  explicit LogCheck(const std::vector<TinyNamespace>* states);
 
   // Applies the op to the reference and appends it. The op must be valid.
   void Append(const Op& op);
@@ -59,7 +61,11 @@ class LogCheck {
   bool Fail(std::string what);
 
   OpLog log_;
-  std::vector<TinyNamespace> states_;  // states_[n]: after op n
+  bool Reference(const Op& op);
+  const TinyNamespace& state(uint64_t n) const { return states_ != nullptr ? (*states_)[n] : own_states_[n]; }
+
+  std::vector<TinyNamespace> own_states_;  // [n]: after op n
+  const std::vector<TinyNamespace>* states_ = nullptr;
   TinyNamespace server_;
   uint64_t cancel_mask_;
   std::map<Seq, SetExtentsOp> pending_;

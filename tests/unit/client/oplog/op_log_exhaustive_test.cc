@@ -11,25 +11,27 @@ class Exhaustive {
   Exhaustive(Universe universe, size_t length) : universe_(std::move(universe)), length_(length) {}
 
   void Run(const TinyNamespace& start) {
-    start_ = start;
-    Walk(start, InodeId{10});
+    states_ = {start};
+    Walk(InodeId{10});
   }
   const std::string& failure() const { return failure_; }
   uint64_t scripts = 0;
   uint64_t absorbed = 0;
 
  private:
-  void Walk(const TinyNamespace& ns, InodeId next) {
+  void Walk(InodeId next) {
     if (!failure_.empty()) return;
     if (script_.size() == length_) return Check();
-    for (const Op& op : PossibleOps(ns, universe_, next, static_cast<int>(script_.size()) + 1)) {
-      TinyNamespace after = ns;
+    for (const Op& op : PossibleOps(states_.back(), universe_, next, static_cast<int>(script_.size()) + 1)) {
+      TinyNamespace after = states_.back();
       if (!after.Apply(op)) {
         failure_ = "not a valid op: " + Describe(op) + ": " + after.why;
         return;
       }
       script_.push_back(op);
-      Walk(after, std::holds_alternative<CreateOp>(op) ? InodeId{next.value + 1} : next);
+      states_.push_back(std::move(after));
+      Walk(std::holds_alternative<CreateOp>(op) ? InodeId{next.value + 1} : next);
+      states_.pop_back();
       script_.pop_back();
       if (!failure_.empty()) return;
     }
@@ -44,7 +46,7 @@ class Exhaustive {
   }
 
   void CheckCut(Seq first_cut, const BatchLimits& limits) {
-    LogCheck check(start_);
+    LogCheck check(&states_);
     for (const Op& op : script_) check.Append(op);
     if (first_cut) {
       check.Fill(script_.size());
@@ -59,7 +61,7 @@ class Exhaustive {
 
   const Universe universe_;
   const size_t length_;
-  TinyNamespace start_;
+  std::vector<TinyNamespace> states_;  // the start, and after each op of the script
   Script script_;
   std::string failure_;
 };

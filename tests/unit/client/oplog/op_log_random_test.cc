@@ -90,7 +90,7 @@ class RandomRun {
 TEST(OpLogRandom, AgreesWithTheReference) {
   const char* given = std::getenv("ARCHIL_TEST_SEED");
   const uint64_t base = given != nullptr ? std::strtoull(given, nullptr, 10) : 20260701;
-  const uint64_t rounds = given != nullptr ? 1 : std::getenv("ARCHIL_TEST_LONG") != nullptr ? 20'000 : 700;
+  const uint64_t rounds = given != nullptr ? 1 : std::getenv("ARCHIL_TEST_LONG") != nullptr ? 20'000 : 400;
   Totals totals;
   for (uint64_t seed = base; seed < base + rounds; seed++) {
     RandomRun run(seed, seed % 10 == 0 ? 300 : 10 + seed % 50);
