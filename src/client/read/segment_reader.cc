@@ -18,21 +18,21 @@ SegmentReader::SegmentReader(const MountEnv& env, Session& session, BlockCache& 
 
 Status SegmentReader::Read(const OpContext& ctx, SegmentId segment, uint64_t offset, uint64_t length, bool neighbours,
                            std::vector<Buffer>& out) {
-  int fetches_left = 3;  // a block may be pushed out between its fetch and its use, when the cache is tiny
   while (length > 0) {
     const uint64_t block = offset / kBlock;
     const uint64_t within = offset % kBlock;
-    const uint64_t want = std::min(length, kBlock - within);
-    if (auto bytes = cache_.Get(segment, block); bytes && bytes->size() >= within + want) {
-      out.push_back(bytes->Slice(within, want));
-      offset += want;
-      length -= want;
-      fetches_left = 3;
-      continue;
+    uint64_t got = std::min(length, kBlock - within);
+    if (auto bytes = cache_.Get(segment, block); bytes && bytes->size() >= within + got) {
+      out.push_back(bytes->Slice(within, got));
+    } else {
+      if (!ctx.may_block) return Code::kWouldBlock;
+      // Served from what was fetched: in a small cache its blocks may have pushed each other out already.
+      ARCHIL_ASSIGN_OR_RETURN(const Buffer fetched, Fetch(ctx, segment, offset, length, neighbours));
+      got = std::min<uint64_t>(length, fetched.size() - within);
+      out.push_back(fetched.Slice(within, got));
     }
-    if (!ctx.may_block) return Code::kWouldBlock;
-    if (fetches_left-- == 0) return Error(Code::kIo, "blocks of a segment do not stay in the cache long enough");
-    ARCHIL_RETURN_IF_ERROR(Fetch(ctx, segment, offset, length, neighbours));
+    offset += got;
+    length -= got;
   }
   return Ok();
 }
@@ -89,7 +89,7 @@ Result<SegmentReader::Place> SegmentReader::Locate(const OpContext& ctx, Segment
   return place;
 }
 
-Status SegmentReader::Fetch(const OpContext& ctx, SegmentId segment, uint64_t offset, uint64_t length, bool neighbours) {
+Result<Buffer> SegmentReader::Fetch(const OpContext& ctx, SegmentId segment, uint64_t offset, uint64_t length, bool neighbours) {
   ARCHIL_ASSIGN_OR_RETURN(const Place place, Locate(ctx, segment, offset + length));
   if (offset + length > place.length) {
     return Error(Code::kCorrupt, "a file names bytes past the end of its segment");
@@ -106,7 +106,7 @@ Status SegmentReader::Fetch(const OpContext& ctx, SegmentId segment, uint64_t of
   for (uint64_t at = 0; at < bytes.size(); at += kBlock) {
     cache_.Put(segment, (begin + at) / kBlock, bytes.Slice(at, std::min<uint64_t>(kBlock, bytes.size() - at)));
   }
-  return Ok();
+  return bytes;
 }
 
 }  // namespace archil

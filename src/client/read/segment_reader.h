@@ -35,7 +35,7 @@ class SegmentReader {
     uint64_t length = 0;  // known acknowledged length; may have grown since
   };
   Result<Place> Locate(const OpContext& ctx, SegmentId segment, uint64_t at_least);
-  Status Fetch(const OpContext& ctx, SegmentId segment, uint64_t offset, uint64_t length, bool neighbours);
+  Result<Buffer> Fetch(const OpContext& ctx, SegmentId segment, uint64_t offset, uint64_t length, bool neighbours);
 
   MountEnv env_;
   Session& session_;
