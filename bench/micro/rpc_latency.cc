@@ -1,8 +1,9 @@
 // What a call costs between client stub and server on the loopback interface: a Commit of a few bytes.
 //
-//   rpc_latency [CALLS]
+//   rpc_latency [CALLS [HOST:PORT]]
 // Rows: who answers at the server (the thread that decoded; a strand, as the metadata server; the metadata server itself with
-// RocksDB's place taken by memory and its log on files in memory), with and without a cancel flag.
+// RocksDB's place taken by memory and its log on files in memory), with and without a cancel flag. With an address: the list of
+// disks of an archild, which is another process and therefore does not help the client to poll.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -161,7 +162,15 @@ void MeasureMeta(int calls) {
   (*data)->Stop();
 }
 
-int Main(int calls) {
+int Main(int calls, const char* address) {
+  if (address != nullptr) {
+    const auto client = NewMetaClient(address);
+    Measure("ListDisks of another process", calls, [&](const OpContext& ctx) {
+      const auto disks = client->ListDisks(ctx);
+      return disks.ok() ? Ok() : Status(disks.error());
+    });
+    return 0;
+  }
   InlineMeta inline_meta;
   MeasureServer("answered by the gRPC thread", inline_meta, calls, PlainCommit);
   StrandMeta strand_meta;
@@ -173,4 +182,4 @@ int Main(int calls) {
 }  // namespace
 }  // namespace archil
 
-int main(int argc, char** argv) { return archil::Main(std::max(10, argc > 1 ? std::atoi(argv[1]) : 5000)); }
+int main(int argc, char** argv) { return archil::Main(std::max(10, argc > 1 ? std::atoi(argv[1]) : 5000), argc > 2 ? argv[2] : nullptr); }

@@ -268,6 +268,27 @@ TEST_F(Archild, RefusesWhatIsTaken) {
   EXPECT_EQ(first->WaitEnd(), 0);
 }
 
+TEST_F(Archild, ClientsGetTheAdvertisedAddress) {
+  auto server = Start({"all", "--dir", dir_ + "/all", "--listen=0.0.0.0:0", "--advertise=localhost:4711", "--log-file", dir_ + "/log",
+                       "--lease", "7"});
+  const std::string address = server->WaitServing();
+  ASSERT_THAT(address, HasSubstr("0.0.0.0:"));
+  const auto client = NewMetaClient("localhost" + address.substr(address.rfind(':')));
+  ASSERT_TRUE(client->CreateDisk(Soon(), "disk", 0).ok());
+  OpenSessionRequest request;
+  request.disk = "disk";
+  request.key = {1, 2};
+  const auto session = client->OpenSession(Soon(), request);
+  ASSERT_TRUE(session.ok()) << session.error().ToString();
+  EXPECT_EQ(session->lease, absl::Seconds(7));
+  ASSERT_EQ(session->data_servers.size(), 1u);
+  EXPECT_EQ(session->data_servers[0].address, "localhost:4711");
+  EXPECT_EQ(server->Stop(), 0);
+  const auto log = ReadWholeFile(RealFiles(), dir_ + "/log");
+  ASSERT_TRUE(log.ok());
+  EXPECT_THAT(*log, HasSubstr("serving role=all"));
+}
+
 TEST_F(Archild, StopAndKillKeepWhatWasAcknowledged) {
   auto server = StartAll();
   Session session(server->WaitServing());
