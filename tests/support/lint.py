@@ -81,12 +81,12 @@ AMBIENT = [
     r"std::chrono::\w+_clock", r"\bthread_local\b",
     r"\babsl::(?:Mutex|CondVar|Now|SleepFor|GetCurrentTimeNanos|BitGen|InsecureBitGen|Notification)\b",
     r"\bpthread_\w+\(",
-    CALL + r"(?:sleep|usleep|nanosleep|rand|srand|random|time|gettimeofday|clock_gettime|getrandom)\(",
+    CALL + r"(?:sleep|usleep|nanosleep|rand|srand|time|gettimeofday|clock_gettime|getrandom)\(",
 ]
 # In tests: nothing sleeps and everything repeats.
 TEST_AMBIENT = [
     r"std::this_thread::sleep", r"\babsl::SleepFor\b", r"std::random_device", CALL + r"(?:sleep|usleep|nanosleep)\(",
-    CALL + r"(?:rand|srand|random)\(",
+    CALL + r"(?:rand|srand)\(",
 ]
 
 MAX_LINES = 600
