@@ -340,10 +340,9 @@ TEST(SegmentCrash, AtEveryWriteAndSyncBoundary) {
   EXPECT_GT(counts.crashes_in_recovery, 100u);
   EXPECT_GT(counts.unacknowledged_kept, 20u);
   EXPECT_GT(counts.unacknowledged_lost, 20u);
-  EXPECT_GT(counts.torn_tails, 4u);
+  EXPECT_GT(counts.torn_tails, 1u);
   EXPECT_GT(counts.torn_creations, 5u);
   EXPECT_GT(counts.seals_finished, 1u);
-  RecordProperty("crashes", std::to_string(counts.crashes));
 }
 
 }  // namespace

@@ -129,8 +129,12 @@ class PosixFiles final : public Files {
     if (mkdir(path.c_str(), 0700) == 0) return SyncDir(DirName(path));
     if (errno == EEXIST) {
       struct stat st {};
-      if (stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) return Ok();
-      return Error(Code::kNotDirectory, path + " exists and is not a directory");
+      if (stat(path.c_str(), &st) != 0 || !S_ISDIR(st.st_mode)) {
+        return Error(Code::kNotDirectory, path + " exists and is not a directory");
+      }
+      // Perhaps made by a process that was killed before it synced. Where we may not look somebody else made it.
+      const Status synced = SyncDir(DirName(path));
+      return synced.code() == Code::kAccess ? Ok() : synced;
     }
     if (errno != ENOENT) return ErrnoError(errno, "mkdir of " + path);
     ARCHIL_RETURN_IF_ERROR(MakeDirs(DirName(path)));

@@ -46,7 +46,7 @@ class Files {
   virtual Status RemoveTree(const std::string& path) = 0;  // absent is success
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
   virtual Status Link(const std::string& from, const std::string& to) = 0;  // kExists if `to` exists
-  virtual Status MakeDirs(const std::string& path) = 0;  // like mkdir -p; durable when it returns
+  virtual Status MakeDirs(const std::string& path) = 0;  // like mkdir -p; durable when it returns, whoever made it
   virtual Result<std::vector<std::string>> List(const std::string& dir) = 0;  // names, sorted
   virtual Status SyncDir(const std::string& dir) = 0;
   virtual Result<uint64_t> FreeBytes(const std::string& path) = 0;

@@ -461,11 +461,13 @@ Status MemFiles::MakeDirs(const std::string& path) {
     const auto it = dir->entries.find(part);
     if (it != dir->entries.end()) {
       if (!it->second->is_directory) return Error(Code::kNotDirectory, path);
-      dir = it->second;
-      continue;
+      if (dir->durable_entries.contains(part) && dir->durable_entries[part] == it->second) {
+        dir = it->second;
+        continue;
+      }  // else made by a process that was killed before it synced
     }
-    NodePtr child = std::make_shared<Node>(true, used_);
-    ARCHIL_RETURN_IF_ERROR(ChangeEntry(*dir, part, child));
+    NodePtr child = it != dir->entries.end() ? it->second : std::make_shared<Node>(true, used_);
+    if (it == dir->entries.end()) ARCHIL_RETURN_IF_ERROR(ChangeEntry(*dir, part, child));
     if (TakeStep() != Step::kGo) return Code::kIo;
     // Only this entry becomes durable; others of the directory need a SyncDir of their own.
     std::erase_if(dir->entry_changes, [&part](const auto& change) { return change.first == part; });

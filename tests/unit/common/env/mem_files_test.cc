@@ -132,6 +132,19 @@ TEST(MemFiles, AKilledProcessLeavesItsUnsyncedStateToTheMachine) {
   EXPECT_TRUE(outcomes.contains(""));
 }
 
+TEST(MemFiles, MakeDirsMakesDurableWhatAKilledProcessLeft) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    MemFiles files;
+    files.FailAfter(1);  // the directory is made, its name not synced
+    EXPECT_EQ(files.MakeDirs("/d").code(), Code::kIo);
+    files.KillProcess();
+    ASSERT_TRUE(*files.Exists("/d"));
+    ASSERT_TRUE(files.MakeDirs("/d").ok());
+    files.Crash(*SeededRandom(seed));
+    EXPECT_TRUE(*files.Exists("/d"));
+  }
+}
+
 TEST(MemFiles, SpaceIsBoundedAndComesBack) {
   MemFiles files;
   files.SetCapacity(100);
