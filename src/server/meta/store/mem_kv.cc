@@ -48,11 +48,15 @@ class MemKvStore final : public KvStore {
     return GetIn(*map_, key);
   }
 
-  // fn may not write to the store (the strand never does).
+  // fn may call the store again.
   Status Scan(std::string_view begin, std::string_view end,
               const std::function<bool(std::string_view, std::string_view)>& fn) override {
-    MutexLock lock(mu_);
-    return ScanIn(*map_, begin, end, fn);
+    std::shared_ptr<const Map> map;
+    {
+      MutexLock lock(mu_);
+      map = map_;
+    }
+    return ScanIn(*map, begin, end, fn);
   }
 
   Status Write(const KvBatch& batch) override {
