@@ -36,7 +36,8 @@ class DataServer : public DataService {
   // acknowledged; sealed ones that were not uploaded are queued. kBusy if another process has the directory.
   static Result<std::unique_ptr<DataServer>> Open(const DataServerEnv& env, const DataServerConfig& config);
 
-  // As Append; `done` runs once, on a thread of the server, and must not block.
+  // As Append; `done` runs once, on a thread of the server, and must not block. Only what the server does not even
+  // queue is answered at once, on the caller's thread: kTryAgain (too much waits already), kUnavailable (stopped).
   virtual void AppendAsync(const OpContext& ctx, SegmentKey key, uint64_t token, uint64_t offset, const Buffer& bytes,
                            uint64_t checksum, std::function<void(Status)> done) = 0;
   // Returns when all sealed segments are uploaded (for tests and a clean stop), or kUnknown at the deadline.
