@@ -164,19 +164,18 @@ std::string FormatLogLine(std::string_view event, std::initializer_list<LogField
   return line;
 }
 
-void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields, std::source_location site) {
+void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields, const char* file, int line) {
   if (level == LogLevel::kOff || !LogEnabled(level)) return;
   const std::shared_ptr<Output> output = TheLog().Get();
-  const SiteLimit::Answer answer = output->limit.Ask({site.file_name(), site.line()}, output->clock.Boot());
+  const SiteLimit::Answer answer = output->limit.Ask({file, static_cast<uint32_t>(line)}, output->clock.Boot());
   if (!answer.allowed) {
     TheLog().suppressed.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  std::string line =
-      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ ", output->clock.Wall(), absl::UTCTimeZone());
-  line += fmt::format("{} {}", NameOf(level), FormatLogLine(event, fields));
-  if (answer.suppressed > 0) line += fmt::format(" suppressed={}", answer.suppressed);
-  output->logger.log(spdlog::level::info, spdlog::string_view_t(line.data(), line.size()));
+  std::string text = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ ", output->clock.Wall(), absl::UTCTimeZone());
+  text += fmt::format("{} {}", NameOf(level), FormatLogLine(event, fields));
+  if (answer.suppressed > 0) text += fmt::format(" suppressed={}", answer.suppressed);
+  output->logger.log(spdlog::level::info, spdlog::string_view_t(text.data(), text.size()));
 }
 
 }  // namespace archil

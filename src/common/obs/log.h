@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -84,23 +83,24 @@ void FlushLog();
 // Lines left out by the limits since the start of the process.
 uint64_t LogLinesSuppressed();
 
-void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields, std::source_location site);
+// `file` and `line` name the call site; the functions below fill them in where they are called.
+void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields, const char* file, int line);
 
 inline void LogDebug(std::string_view event, std::initializer_list<LogField> fields = {},
-                     std::source_location site = std::source_location::current()) {
-  Log(LogLevel::kDebug, event, fields, site);
+                     const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  Log(LogLevel::kDebug, event, fields, file, line);
 }
 inline void LogInfo(std::string_view event, std::initializer_list<LogField> fields = {},
-                    std::source_location site = std::source_location::current()) {
-  Log(LogLevel::kInfo, event, fields, site);
+                    const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  Log(LogLevel::kInfo, event, fields, file, line);
 }
 inline void LogWarning(std::string_view event, std::initializer_list<LogField> fields = {},
-                       std::source_location site = std::source_location::current()) {
-  Log(LogLevel::kWarning, event, fields, site);
+                       const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  Log(LogLevel::kWarning, event, fields, file, line);
 }
 inline void LogError(std::string_view event, std::initializer_list<LogField> fields = {},
-                     std::source_location site = std::source_location::current()) {
-  Log(LogLevel::kError, event, fields, site);
+                     const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  Log(LogLevel::kError, event, fields, file, line);
 }
 
 // The line as it is written, without time and level. Values with spaces, quotes or control characters are quoted and escaped.
