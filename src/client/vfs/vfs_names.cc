@@ -112,13 +112,18 @@ Status Vfs::Readdir(const OpContext& ctx, InodeId ino, uint64_t cookie, bool plu
                     const std::function<bool(const DirItem&)>& fn) {
   // A part of the listing is copied under the lock and handed out without it.
   std::vector<ListedItem> items;
+  bool handed_out = false;
   for (;;) {
-    ARCHIL_RETURN_IF_ERROR(CopyListing(ctx, ino, cookie, plus, &items));
+    const Status copied = CopyListing(ctx, ino, cookie, plus, &items);
+    // A call that may not wait ends where it would have to: the caller goes on after the last cookie.
+    if (copied.code() == Code::kWouldBlock && handed_out) return Ok();
+    ARCHIL_RETURN_IF_ERROR(copied);
     size_t taken = 0;
     while (taken < items.size()) {
       const ListedItem& item = items[taken];
       if (!fn(DirItem{item.name, item.cookie, item.ino, item.type, item.entry ? &*item.entry : nullptr})) break;
       cookie = item.cookie;
+      handed_out = true;
       ++taken;
     }
     for (size_t i = taken; i < items.size(); ++i) {
