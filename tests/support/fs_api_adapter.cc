@@ -154,17 +154,16 @@ Result<std::vector<ListedName>> FsApiAdapter::Readdir(InodeId ino) {
   int dots = 0;
   const bool plus = random_->Below(2) == 0;
   const bool pieces = random_->Below(2) == 0;
+  // As the kernel does: the directory ends when a call gives nothing.
   for (bool more = true; more;) {
     size_t room = pieces ? 1 + random_->Below(4) : SIZE_MAX;
     more = false;
     const uint64_t from = cookie;
     Status status = Call([&](const OpContext& ctx) {
       return fs_.Readdir(ctx, ino, from, plus, [&](const DirItem& item) {
-        if (room == 0) {
-          more = true;
-          return false;
-        }
+        if (room == 0) return false;
         --room;
+        more = true;
         cookie = item.cookie;
         if (item.name == "." || item.name == "..") {
           ++dots;

@@ -344,39 +344,39 @@ Result<Tree> InodeRunner::Dump() {
 }
 
 Status InodeRunner::DumpInode(const std::string& path, const Attr& attr, Tree& out) {
-  const auto failed = [&](std::string_view what, Code code) {
-    return Error(code, fmt::format("{} of '{}': {}", what, path, CodeName(code)));
+  const auto failed = [&](std::string_view what, const Error& error) {
+    return Error(error.code(), fmt::format("{} of '{}': {}", what, path, error.ToString()));
   };
   TreeNode& node = out[path];
   node.attr = attr;
   if (attr.type == FileType::kSymlink) {
     auto target = fs_->Readlink(attr.ino);
-    if (!target.ok()) return failed("readlink", target.code());
+    if (!target.ok()) return failed("readlink", target.error());
     node.target = *target;
     return Ok();
   }
   auto xattrs = fs_->ListXattrs(attr.ino);
-  if (!xattrs.ok()) return failed("listxattr", xattrs.code());
+  if (!xattrs.ok()) return failed("listxattr", xattrs.error());
   for (const std::string& name : *xattrs) {
     auto value = fs_->GetXattr(attr.ino, name);
-    if (!value.ok()) return failed("getxattr", value.code());
+    if (!value.ok()) return failed("getxattr", value.error());
     node.xattrs[name] = *value;
   }
   if (attr.type == FileType::kRegular) {
     auto content = fs_->Read(attr.ino, 0, attr.size + 1);
-    if (!content.ok()) return failed("read", content.code());
+    if (!content.ok()) return failed("read", content.error());
     node.content = std::move(*content);
     return Ok();
   }
   if (attr.type != FileType::kDirectory) return Ok();
   auto names = fs_->Readdir(attr.ino);
-  if (!names.ok()) return failed("readdir", names.code());
+  if (!names.ok()) return failed("readdir", names.error());
   for (const ListedName& item : *names) {
     auto child = fs_->Lookup(attr.ino, item.name);
-    if (!child.ok()) return failed("lookup of listed " + item.name, child.code());
+    if (!child.ok()) return failed("lookup of listed " + item.name, child.error());
     const Status status = child->ino == item.ino && child->type == item.type
                               ? DumpInode(path.empty() ? item.name : path + "/" + item.name, *child, out)
-                              : Status(failed("listing and lookup differ on " + item.name, Code::kInternal));
+                              : Status(failed("listing and lookup differ on " + item.name, Error(Code::kInternal)));
     fs_->Forget(child->ino);
     ARCHIL_RETURN_IF_ERROR(status);
   }

@@ -292,9 +292,13 @@ Status MemCluster::StartMeta() {
   MetaServerConfig config = options_.meta;
   config.dir = "/meta";
   const auto open_kv = [this](const std::string& dir) -> Result<std::unique_ptr<KvStore>> {
+    // The content goes with its directory: a file in it tells that it was removed meanwhile.
+    const std::string marker = JoinPath(dir, "kv");
+    ARCHIL_ASSIGN_OR_RETURN(const bool known, meta_files_->Exists(marker));
     absl::MutexLock lock(&kv_mu_);
     auto& disk = kv_disks_[dir];
-    if (disk == nullptr) disk = std::make_shared<KvDisk>();
+    if (disk == nullptr || !known) disk = std::make_shared<KvDisk>();
+    if (!known) ARCHIL_RETURN_IF_ERROR(WriteFileAtomically(*meta_files_, marker, "kv"));
     return std::unique_ptr<KvStore>(std::make_unique<CrashKv>(disk));
   };
   ARCHIL_ASSIGN_OR_RETURN(

@@ -200,11 +200,8 @@ Result<const RefInode*> RefFs::Regular(InodeId ino) const {
 Result<uint64_t> RefFs::Open(InodeId ino, int flags) {
   ARCHIL_ASSIGN_OR_RETURN(const RefInode* n, Regular(ino));
   if ((flags & O_TRUNC) != 0) {
-    // Truncating what is empty: Linux moves the times of a local file, a FUSE file system decides itself.
-    Do({.kind = Kind::kSetAttr,
-        .ino = ino,
-        .change = {.fields = AttrChange::kSize},
-        .loose_times = n->content.size() == 0});
+    // The times move also if the file is empty already, open(2): "> stamp" is how make is told.
+    Do({.kind = Kind::kSetAttr, .ino = ino, .change = {.fields = AttrChange::kSize | AttrChange::kMtimeNow}});
   }
   const uint64_t handle = next_handle_++;
   handles_[handle] = ino;

@@ -227,7 +227,6 @@ void RefState::ApplySetAttr(const RefEvent& e) {
   if ((c.fields & AttrChange::kAtimeNow) != 0) n.attr.atime = now;
   if ((c.fields & AttrChange::kMtimeNow) != 0) n.attr.mtime = now;
   n.attr.ctime = now;
-  if (e.loose_times) n.attr.mtime = n.attr.ctime = kUnknownTime;
 }
 
 void RefState::ApplyAllocate(const RefEvent& e) {

@@ -88,7 +88,6 @@ struct RefEvent {
   uint64_t offset = 0;
   uint64_t length = 0;
   bool kill_set_id = false;
-  bool loose_times = false;  // mtime and ctime may have moved or not
 
   bool is_metadata() const { return kind != Kind::kWrite; }
   bool Touches(InodeId i) const { return i == ino || i == parent || i == new_parent || i == victim; }

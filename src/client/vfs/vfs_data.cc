@@ -38,8 +38,8 @@ Result<OpenReply> Vfs::Open(const OpContext& ctx, InodeId ino, int flags) {
       return NewHandle(inode, flags);
     }
     if (inode.attr.nlink == 0 && !inode.orphan) return Code::kStale;  // its last name and handle are gone
-    if ((flags & O_TRUNC) && inode.is_file() && inode.attr.size > 0) {
-      wb_.Take(inode);
+    if ((flags & O_TRUNC) && inode.is_file()) {  // the times of an empty file move as well, open(2)
+      if (inode.map && inode.map->dirty_bytes() > 0) wb_.Take(inode);
       SetAttrOp op;
       op.ino = ino;
       op.now = NextTime();
