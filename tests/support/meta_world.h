@@ -76,6 +76,7 @@ class TestSession {
   const OpenSessionReply& reply() const { return reply_; }
   Seq applied() const { return applied_; }
   void Use(MetaService& meta) { meta_ = &meta; }
+  void UseRange(InodeRange range) { next_ino_ = range.first.value; }
   InodeId NewIno() { return InodeId{next_ino_++}; }
   Timestamp Now() { return {4'000'000'000, ++clock_}; }
 

@@ -39,6 +39,8 @@ class Disk : public std::enable_shared_from_this<Disk> {
   void Info(Done<DiskInfo> done);
   // Ends all sessions for good, or is refused with kHeldElsewhere; afterwards every call answers kNoSuchDisk.
   void PrepareDelete(bool force, Done<bool> done);
+  // The disk stays after all.
+  void CancelDelete();
   void OpenSession(OpenSessionRequest request, Done<OpenSessionReply> done);
   void Renew(SessionId session, SessionKey key, Done<RenewReply> done);
   void CloseSession(SessionId session, SessionKey key, Done<bool> done);

@@ -303,4 +303,10 @@ void Disk::PrepareDelete(bool force, Done<bool> done) {
   });
 }
 
+void Disk::CancelDelete() {
+  RunOnStrand(Kind::kChange, [](DiskCore* core) {
+    if (core != nullptr) core->deleted = false;
+  });
+}
+
 }  // namespace archil

@@ -310,7 +310,10 @@ Status MetaServerImpl::DeleteDisk(const OpContext& ctx, const std::string& name,
   CoordTxn txn;
   txn.deletes.push_back(kNamePrefix + name);
   txn.puts.emplace_back(DeletedKey(disk->id()), name);
-  ARCHIL_RETURN_IF_ERROR(coord_->Commit(txn));
+  if (const Status s = coord_->Commit(txn); !s.ok()) {
+    disk->CancelDelete();
+    return s;
+  }
   {
     MutexLock lock(mu_);
     by_name_.erase(name);
