@@ -51,8 +51,9 @@ struct Disk::Collection {
   std::vector<Listed> listed;
   std::shared_ptr<KvStore> kv;  // owner with the core: the snapshot needs it
   std::unique_ptr<KvView> view;
-  uint64_t next_segment = 0;
+  std::set<SegmentId> candidates;  // orphaned or released in the snapshot; only they may be condemned
   std::set<SegmentId> referenced;
+  uint64_t next_segment = 0;
   std::vector<SegmentRecord> condemned;
   std::vector<SegmentId> deleted;
   uint64_t removed = 0;
@@ -110,10 +111,10 @@ void Disk::SnapshotForCollection(const std::shared_ptr<Collection>& gc) {
 void Disk::FindReferences(const std::shared_ptr<Collection>& gc) {
   const auto find = [&]() -> Status {
     ARCHIL_ASSIGN_OR_RETURN(const auto segments, AllSegments(*gc->view));
-    const bool any = std::any_of(segments.begin(), segments.end(), [](const SegmentRecord& s) {
-      return s.state == SegmentRecord::State::kOrphaned || s.state == SegmentRecord::State::kReleased;
-    });
-    if (!any) return Ok();
+    for (const SegmentRecord& s : segments) {
+      if (s.state == SegmentRecord::State::kOrphaned || s.state == SegmentRecord::State::kReleased) gc->candidates.insert(s.id);
+    }
+    if (gc->candidates.empty()) return Ok();
     std::vector<BranchId> branches;
     ARCHIL_RETURN_IF_ERROR(ScanDiskWide(*gc->view, BranchPrefix(), [&](std::string_view logical, std::string_view) {
       branches.push_back(BranchId{FirstIdOfKey(logical)});
@@ -169,8 +170,8 @@ void Disk::Condemn(const std::shared_ptr<Collection>& gc) {
         gc->condemned.push_back(segment);  // of a pass that was interrupted
         continue;
       }
-      // Made after the snapshot: nothing is known about it.
-      if (segment.id.value >= gc->next_segment || gc->referenced.contains(segment.id) || !MayCondemn(*core_, segment)) continue;
+      // Let go after the snapshot (or made after it): references to it may not have been looked for.
+      if (!gc->candidates.contains(segment.id) || gc->referenced.contains(segment.id) || !MayCondemn(*core_, segment)) continue;
       record.segments.push_back(segment.id);
       gc->condemned.push_back(segment);
     }
