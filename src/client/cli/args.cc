@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "common/rpc/address.h"
+
 namespace archil::cli {
 namespace {
 
@@ -63,6 +65,12 @@ std::string Args::Server() const {
   if (Has("server")) return Get("server");
   const char* from_environment = std::getenv("ARCHIL_SERVER");
   return from_environment != nullptr && *from_environment != '\0' ? from_environment : "127.0.0.1:8100";
+}
+
+Status Args::CheckServer() const {
+  const Result<HostPort> parsed = ParseHostPort(Server());
+  if (parsed.ok()) return Ok();
+  return Error(Code::kInvalid, fmt::format("the server's address '{}': {}", Server(), parsed.error().message()));
 }
 
 Result<absl::Duration> Args::GetDuration(std::string_view name, absl::Duration fallback) const {

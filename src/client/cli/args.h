@@ -25,8 +25,9 @@ class Args {
   const std::vector<std::string>& rest() const { return rest_; }
   bool Has(std::string_view name) const { return values_.count(std::string(name)) != 0; }
   std::string Get(std::string_view name, std::string_view fallback = {}) const;
-  // --server, then ARCHIL_SERVER, then the default.
+  // --server, then ARCHIL_SERVER, then the default. CheckServer: kInvalid unless it is HOST:PORT.
   std::string Server() const;
+  Status CheckServer() const;
   // "90s", "2m", "500ms", or a number of seconds.
   Result<absl::Duration> GetDuration(std::string_view name, absl::Duration fallback) const;
   Result<uint64_t> GetNumber(std::string_view name, uint64_t fallback) const;

@@ -117,6 +117,7 @@ int DiskCommand(const Argv& argv) {
   if ((verb == "list") == named) return Refuse(kExitUsage, named ? "`disk list` takes no name" : "the disk's name is missing", kUsage);
   const Result<uint64_t> quota = args->GetSize("quota", 0);
   if (!quota.ok()) return Refuse(kExitUsage, quota.error().message(), kUsage);
+  if (const Status address = args->CheckServer(); !address.ok()) return Refuse(kExitUsage, address.error().message(), kUsage);
   const std::unique_ptr<MetaService> meta = NewMetaClient(args->Server());
   if (verb == "list") return List(*meta, *args);
   if (verb == "delete") return Delete(*meta, *args, name);

@@ -32,8 +32,6 @@ std::string RemedyOf(Code code, std::string_view server) {
       return fmt::format("is a server running at {}? Start one with `archild all --dir DIR --listen {}`, or name another with "
                          "--server or ARCHIL_SERVER", server, server);
     case Code::kNoSuchDisk: return "`archil disk list` shows the disks, `archil disk create NAME` makes one";
-    case Code::kHeldElsewhere:
-      return "unmount it there first; if that machine is gone, try again when its lease has run out (15 s by default)";
     case Code::kFenced: return "the server ended this session: unmount with --force and mount again";
     default: return {};
   }

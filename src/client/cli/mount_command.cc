@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -50,6 +50,7 @@ Status ParseDisk(const std::string& text, MountConfig* config) {
 }
 
 Status ParsePlan(const Args& args, MountPlan* plan) {
+  ARCHIL_RETURN_IF_ERROR(args.CheckServer());
   plan->server = args.Server();
   MountConfig& config = plan->config;
   ARCHIL_RETURN_IF_ERROR(ParseDisk(args.rest()[0], &config));
@@ -73,8 +74,9 @@ int ReplaceDeadMount(const std::string& path, const MountEntry& mount) {
     return Refuse(kExitMountpoint, fmt::format("{} is mounted on {} already", mount.source, path),
                   fmt::format("use it there, or `archil unmount {}` first", path));
   }
-  struct stat st;
-  if (stat(path.c_str(), &st) == 0 || errno != ENOTCONN) {
+  // Unlike stat(2), whose answer the kernel may keep, this asks the daemon; if it is alive it is not ours to ask otherwise.
+  struct statfs st;
+  if (statfs(path.c_str(), &st) == 0 || errno != ENOTCONN) {
     return Refuse(kExitMountpoint, fmt::format("{} is mounted on {} by a daemon that this user cannot ask", mount.source, path),
                   "unmount it as the user who mounted it");
   }

@@ -88,6 +88,7 @@ Refusal MountDaemon::OpenSession() {
   }
   Result<std::unique_ptr<Mount>> mount = Mount::Open({scheduler_, random_, meta_, data_}, config);
   if (!mount.ok()) {
+    state_->Discard();
     Refusal r = RefusalOf(mount.error(), fmt::format("cannot mount {}", plan_.DiskName()), plan_.server);
     const bool no_subdir = !config.subdir.empty() && (mount.code() == Code::kNotFound || mount.code() == Code::kNotDirectory);
     if (no_subdir) {

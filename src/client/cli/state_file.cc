@@ -113,6 +113,10 @@ Status StateFile::Record(const SessionRecord& session) {
   return Ok();
 }
 
+void StateFile::Discard() {
+  if (!predecessor_.session || !predecessor_path_.empty()) Clear();
+}
+
 // Removed while locked; who locks the old file afterwards sees that its name is gone and starts over.
 void StateFile::Clear() {
   if (fd_ < 0) return;

@@ -34,6 +34,8 @@ class StateFile {
   SessionRecord Predecessor() const { return predecessor_; }
   // Durable when it returns.
   Status Record(const SessionRecord& session);
+  // No session came about: forgets the file unless a predecessor's record stands in it.
+  void Discard();
   // The session has ended in order: nothing is left to be told.
   void Clear();
 

@@ -21,7 +21,7 @@ std::string DiskName(const Json& s) {
 }
 
 void PrintStatus(const Json& s) {
-  auto line = [](std::string_view name, const std::string& value) { fmt::print("  {:<10} {}\n", name, value); };
+  auto line = [](std::string_view name, const std::string& value) { fmt::print("  {:<12} {}\n", name, value); };
   fmt::print("{} on {}{}\n", DiskName(s), s.GetString("mountpoint"), s.GetBool("read_only") ? " (read-only)" : "");
   const std::string detail = s.GetString("state_detail");
   line("state", s.GetString("state") + (detail.empty() ? "" : ": " + detail));
