@@ -39,7 +39,7 @@ class Inode:
         self.kind, self.mode, self.target = kind, mode, target  # kind: "f", "d", "l"
         self.xattrs = {}
         self.names = {} if kind == "d" else None
-        self.versions = [(-1, b"")]  # (index of the operation, content)
+        self.versions = [(-1, b"", None)]  # (index of the operation, content, (first, end) of what it wrote)
         self.pin = 0                 # versions before this one may not show
 
 
@@ -84,14 +84,14 @@ class Model:
         inode = self.inode(path)
         old = inode.versions[-1][1]
         new = old.ljust(offset, b"\0")[:offset] + content(tag, length) + old[offset + length:]
-        inode.versions.append((index, new))
+        inode.versions.append((index, new, (offset, offset + length)))
 
     def do_append(self, index, path, length, tag):
         self.do_write(index, path, len(self.inode(path).versions[-1][1]), length, tag)
 
     def do_truncate(self, index, path, size):
         inode = self.inode(path)
-        inode.versions.append((index, inode.versions[-1][1][:size].ljust(size, b"\0")))
+        inode.versions.append((index, inode.versions[-1][1][:size].ljust(size, b"\0"), None))
         self.pin_content(inode)
 
     def do_rename(self, index, old, new):
@@ -269,7 +269,7 @@ class Load:
             try:
                 self.perform(op)
             except OSError as e:
-                self.note({"error": index, "errno": e.errno, "text": str(e)})
+                self.note({"error": index, "errno": e.errno, "text": str(e), "t": time.monotonic_ns()})
                 return 0 if e.errno in DEAD else 1
             self.note({"done": index, "t": time.monotonic_ns()})
             self.generator.model.apply(index, op)
@@ -296,7 +296,7 @@ class Load:
             written = os.write(fd, data) if kind == "append" else os.pwrite(fd, data, args[1])
             os.close(fd)
             if written != len(data):
-                raise OSError(errno.ENOSPC, f"short write: {written} of {len(data)}")
+                raise OSError(errno.ECONNABORTED, f"short write: {written} of {len(data)}")  # the mount died in the middle
         elif kind == "truncate":
             os.truncate(full(args[0]), args[1])
         elif kind == "rename":
@@ -331,7 +331,9 @@ class Record:
     def __init__(self, log_path):
         self.ops, self.begin, self.done = [], [], []
         self.unexpected = None
-        self.finished = False
+        self.error_time = None
+        self.finished = False  # stopped by request, no error
+        self.ended = False     # that, or by an error
         with open(log_path, encoding="utf-8") as f:
             for line in f:
                 if not line.endswith("\n"):
@@ -344,10 +346,12 @@ class Record:
                 elif "done" in record:
                     self.done[record["done"]] = record["t"]
                 elif "error" in record:
+                    self.ended = True
+                    self.error_time = record["t"]
                     if record["errno"] not in DEAD:
                         self.unexpected = f"{self.ops[record['error']]}: {record['text']}"
                 elif "end" in record:
-                    self.finished = True
+                    self.finished = self.ended = True
 
     def promises(self):
         """(least prefix, {inode number: index of the oldest operation whose content may show}) that fsyncs promised."""
@@ -408,6 +412,18 @@ def seen(root):
     return {path: value[:4] + (first[value[4]],) for path, value in names.items()}, contents
 
 
+def half_written(data, versions):
+    """Whether `data` is what a write had made of the version before it when only its beginning had been given to the daemon: the
+    kernel cuts long writes."""
+    for (_, old, _), (_, new, written) in zip(versions, versions[1:]):
+        if written is not None:
+            first, end = written
+            cut = min(end, len(os.path.commonprefix([data, new])))
+            if cut >= first and data[cut:] == old[cut:]:
+                return True
+    return False
+
+
 def content_faults(model, contents, pins):
     faults = []
     for path, ino in model.paths().items():
@@ -415,9 +431,9 @@ def content_faults(model, contents, pins):
         if inode.kind != "f":
             continue
         least = max(inode.versions[inode.pin][0], pins.get(ino, -1))
-        allowed = [data for index, data in inode.versions if index >= least]
-        if contents[path] not in allowed:
-            known = [index for index, data in inode.versions if data == contents[path]]
+        allowed = [version for version in inode.versions if version[0] >= least]
+        if not any(contents[path] == data for _, data, _ in allowed) and not half_written(contents[path], allowed):
+            known = [index for index, data, _ in inode.versions if data == contents[path]]
             what = f"content as after operation {known[-1]}" if known else f"content it never had, {len(contents[path])} bytes"
             faults.append(f"{path}: {what}; allowed from {least} on")
     return faults

@@ -524,7 +524,7 @@ def tree_digest(root, times=True, skip=()):
                         0 if kind == st.S_IFDIR else info.st_size, info.st_mtime_ns if times else 0, content, attributes)
         if kind == st.S_IFDIR:
             for child in sorted(os.listdir(path)):
-                if os.fsdecode(child) not in skip:
+                if child not in skip:
                     add(os.path.join(path, child))
 
     add(root)

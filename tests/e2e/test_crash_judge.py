@@ -140,6 +140,20 @@ class CrashJudge(unittest.TestCase):
                 with self.assertRaises(AssertionError):
                     crash_load.candidates(record, root)
 
+    def test_a_write_may_be_cut(self):
+        record = self.made([["create", "a", 0o644], ["write", "a", 0, 10_000, 1], ["write", "a", 4000, 40_000, 2]])
+        old = crash_load.content(1, 10_000)
+        new = old[:4000] + crash_load.content(2, 40_000)
+        for name, data, good in (("cut", new[:8192] + old[8192:], True), ("cut late", new[:20_000], True), ("nothing", b"", True),
+                                 ("end first", old[:8192] + new[8192:], False), ("zeros", new[:20_000] + bytes(24_000), False)):
+            with self.subTest(name):
+                root, _ = self.state(record, 3, name, lambda inode, data=data: data)
+                if good:
+                    self.assertTrue(crash_load.candidates(record, root))
+                else:
+                    with self.assertRaises(AssertionError):
+                        crash_load.candidates(record, root)
+
     def test_one_order(self):
         a, b = self.made([["mkdir", "x", 0o755], ["mkdir", "y", 0o755]]), self.made([["mkdir", "z", 0o755]])
         a.begin, a.done = [0, 20], [10, 30]
