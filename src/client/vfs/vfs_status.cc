@@ -36,7 +36,10 @@ void Vfs::DropCaches() {
     MutexLock lock(wb_.state_.mu);
     for (const auto& [ino, inode] : wb_.state_.inodes) {
       if (inode->map && inode->pins == 0 && inode->last_op <= wb_.state_.log.durable() && !inode->map->has_memory()) {
+        inode->attr.allocated = AttrOf(*inode).allocated;  // the map will not know it any more
+        inode->mapped = false;
         inode->map->DropClean();
+        inode->map->Truncate(inode->attr.size);  // nothing lies past: that stays known
       }
       if (kernel_ == nullptr || !inode->is_dir()) continue;
       // Files only: a directory whose name the kernel drops is shown as deleted to whoever works in it.
