@@ -10,7 +10,7 @@ void RouteGrpcLog() {
   gpr_set_log_function([](gpr_log_func_args* args) {
     const LogLevel level = args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kDebug;
     if (!LogEnabled(level)) return;
-    Log(level, "grpc", {{"file", args->file}, {"line", args->line}, {"message", args->message}}, std::source_location::current());
+    Log(level, "grpc", {{"message", args->message}}, args->file, args->line);
   });
 }
 
