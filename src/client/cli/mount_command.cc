@@ -19,6 +19,7 @@
 #include "common/env/random.h"
 #include "common/obs/log.h"
 #include "common/rpc/client.h"
+#include "common/rpc/grpc_log.h"
 
 namespace archil::cli {
 namespace {
@@ -140,6 +141,7 @@ int Serve(MountPlan plan, const std::function<void(const Report&)>& report) {
     report({kExitFailure, fmt::format("archil: the log: {}\n  name another file with --log-file\n", logging.error().message())});
     return kExitFailure;
   }
+  RouteGrpcLog();
   const std::unique_ptr<MetaService> meta = NewMetaClient(plan.server);
   const std::unique_ptr<DataServicePool> data = NewDataPool();
   MountDaemon daemon(plan, RealScheduler(), RealRandom(), *meta, *data);
