@@ -48,8 +48,10 @@ void Replay(const RefHistory& history, size_t index, RefState& state, Windows& w
       if (e.kind == Kind::kExchange) windows.erase(e.victim);
       return;
     case Kind::kLink:
-    case Kind::kSetAttr:
-    case Kind::kAllocate: windows.erase(e.ino); return;
+    case Kind::kSetAttr: windows.erase(e.ino); return;
+    case Kind::kAllocate:
+      if (!e.empty) windows.erase(e.ino);
+      return;
     default: return;
   }
 }

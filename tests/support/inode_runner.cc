@@ -221,6 +221,11 @@ Result<Outcome> InodeRunner::RunRemove(const ModelOp& op) {
 Result<Outcome> InodeRunner::RunRename(const ModelOp& op) {
   ARCHIL_ASSIGN_OR_RETURN(const Name from, ResolveName(op.at, op.path));
   ARCHIL_ASSIGN_OR_RETURN(const Name to, ResolveName(op.at2, op.path2));
+  // The kernel looks both names up first, and so finds the errors of the old one first.
+  if (to.name.size() > kMaxName) {
+    ARCHIL_ASSIGN_OR_RETURN(const Attr moved, Ref(fs_->Lookup(from.parent, from.name)));
+    (void)moved;
+  }
   ARCHIL_RETURN_IF_ERROR(fs_->Rename(from.parent, from.name, to.parent, to.name, static_cast<RenameKind>(op.sub)));
   return Outcome{};
 }

@@ -223,8 +223,12 @@ Result<uint64_t> RefFs::Write(InodeId ino, uint64_t offset, std::string_view dat
 }
 
 void RefFs::MarkDurable(InodeId ino) {
+  // Of an inode without a name nothing but the loss of the name can be seen after a crash.
+  const bool nameless = visible_.At(ino).attr.nlink == 0;
   for (size_t i = history_.events.size(); i > 0; --i) {
-    if (!history_.events[i - 1].Touches(ino)) continue;
+    const RefEvent& e = history_.events[i - 1];
+    if (!e.Touches(ino) || e.empty) continue;
+    if (nameless && e.kind != Kind::kRemove && e.kind != Kind::kRename) continue;
     history_.durable = std::max(history_.durable, i);
     break;
   }
@@ -256,10 +260,12 @@ void RefFs::Release(InodeId ino, uint64_t handle) {
 
 Status RefFs::Fallocate(InodeId ino, AllocKind kind, uint64_t offset, uint64_t length) {
   ARCHIL_ASSIGN_OR_RETURN(const RefInode* n, Regular(ino));
-  (void)n;
   if (length == 0) return Code::kInvalid;
   if (offset > kMaxFileSize || length > kMaxFileSize - offset) return Code::kFileTooBig;
-  Do({.kind = Kind::kAllocate, .ino = ino, .alloc = kind, .offset = offset, .length = length});
+  const uint64_t size = n->content.size();
+  const bool changes = kind == AllocKind::kZeroRange || (kind == AllocKind::kAllocate && offset + length > size) ||
+                       ((kind == AllocKind::kPunchHole || kind == AllocKind::kZeroRangeKeepSize) && offset < size);
+  Do({.kind = Kind::kAllocate, .ino = ino, .alloc = kind, .offset = offset, .length = length, .empty = !changes});
   return Ok();
 }
 

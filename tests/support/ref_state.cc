@@ -234,10 +234,9 @@ void RefState::ApplyAllocate(const RefEvent& e) {
   const uint64_t end = e.offset + e.length;
   const bool grows = e.alloc == AllocKind::kAllocate || e.alloc == AllocKind::kZeroRange;
   const bool zeros = e.alloc != AllocKind::kAllocate && e.alloc != AllocKind::kAllocateKeepSize;
-  const bool changes = zeros ? e.offset < n.content.size() || grows : grows && end > n.content.size();
   if (zeros) n.content.Zero(e.offset, e.length);
   if (grows && end > n.content.size()) n.content.Resize(end);
-  n.attr.mtime = n.attr.ctime = changes ? Tick(e.tick) : kUnknownTime;
+  n.attr.mtime = n.attr.ctime = e.empty ? kUnknownTime : Tick(e.tick);
 }
 
 void RefState::Apply(const RefEvent& e) {

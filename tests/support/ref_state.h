@@ -88,6 +88,7 @@ struct RefEvent {
   uint64_t offset = 0;
   uint64_t length = 0;
   bool kill_set_id = false;
+  bool empty = false;  // changes nothing, so that it may never have become an operation
 
   bool is_metadata() const { return kind != Kind::kWrite; }
   bool Touches(InodeId i) const { return i == ino || i == parent || i == new_parent || i == victim; }
