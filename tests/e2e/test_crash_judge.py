@@ -77,7 +77,16 @@ class CrashJudge(unittest.TestCase):
                     crash_load.candidates(record, root)
 
     def test_damage_is_refused(self):
-        _, record = self.record(self.seed + 2)
+        # A load whose end has something to damage in every way: enough files with bytes, and one with two names.
+        def damageable(record):
+            model = crash_load.Model()
+            for i, op in enumerate(record.ops):
+                model.apply(i, op)
+            inodes = [i for i in model.paths().values() if model.inodes[i].kind == "f"]
+            full = {i for i in inodes if len(model.inodes[i].versions[-1][1]) > 10}
+            return len(full) > 6 and len(set(inodes)) < len(inodes)
+
+        record = next(r for r in (self.record(self.seed + n)[1] for n in itertools.count(2)) if damageable(r))
         damages = itertools.count()
 
         def refused(change):
