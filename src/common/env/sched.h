@@ -13,6 +13,21 @@
 #include "absl/time/time.h"
 #include "common/env/clock.h"
 
+// The distribution's absl is built without ThreadSanitizer, which therefore does not see what its locks order.
+#if defined(__SANITIZE_THREAD__)
+#define ARCHIL_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ARCHIL_TSAN 1
+#endif
+#endif
+#if defined(ARCHIL_TSAN)
+#include <sanitizer/tsan_interface.h>
+#else
+inline void __tsan_acquire(void*) {}
+inline void __tsan_release(void*) {}
+#endif
+
 namespace archil {
 
 class Mutex;
@@ -58,12 +73,14 @@ class ABSL_LOCKABLE Mutex {
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
     if (hooks_ == nullptr) {
       mu_.Lock();
+      __tsan_acquire(&mu_);
     } else {
       hooks_->Lock(*this);
     }
   }
   void Unlock() ABSL_UNLOCK_FUNCTION() {
     if (hooks_ == nullptr) {
+      __tsan_release(&mu_);
       mu_.Unlock();
     } else {
       hooks_->Unlock(*this);
@@ -101,11 +118,15 @@ class CondVar {
   // True if the deadline has passed.
   bool WaitUntil(Mutex& mu, BootTime deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     if (hooks_ != nullptr) return hooks_->Wait(*this, mu, deadline);
+    __tsan_release(&mu.mu_);
+    bool late = false;
     if (deadline == BootTime::Infinite()) {
       cv_.Wait(&mu.mu_);
-      return false;
+    } else {
+      late = cv_.WaitWithTimeout(&mu.mu_, deadline - scheduler_.clock().Boot());
     }
-    return cv_.WaitWithTimeout(&mu.mu_, deadline - scheduler_.clock().Boot());
+    __tsan_acquire(&mu.mu_);
+    return late;
   }
   void Signal() {
     if (hooks_ == nullptr) {
