@@ -64,6 +64,7 @@ class MountDaemon {
 
   Json Handle(const Json& request, const ControlServer::Progress& progress);
   Json StatusJson();
+  void AwaitForgets();
   Json MetricsJson();
   Json SyncCommand(const Json& request, const ControlServer::Progress& progress);
   Json UnmountCommand(const Json& request, const ControlServer::Progress& progress);

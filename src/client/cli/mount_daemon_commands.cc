@@ -1,11 +1,13 @@
 // What the control socket answers.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include "absl/time/clock.h"
 #include "client/cli/exit_codes.h"
 #include "client/cli/mount_daemon.h"
 #include "client/cli/version.h"
+#include "common/env/sched.h"
 #include "common/obs/log.h"
 
 namespace archil::cli {
@@ -43,10 +45,24 @@ Json MountDaemon::Handle(const Json& request, const ControlServer::Progress& pro
   if (command == "unmount") return UnmountCommand(request, progress);
   if (command == "drop_caches") {
     mount_->fs().DropCaches();
-    Json reply = StatusJson();
-    return reply;
+    AwaitForgets();
+    malloc_trim(0);  // else the allocator keeps what was freed
+    return StatusJson();
   }
   return Failed(fmt::format("unknown command '{}'", command), "the daemon is of another version than this program", kExitFailure);
+}
+
+// The kernel tells by and by which inodes it has dropped: returns when no more of them leave memory, or after 5 s.
+void MountDaemon::AwaitForgets() {
+  Notification never(RealScheduler());
+  const auto now = [] { return RealScheduler().clock().Boot(); };
+  const BootTime deadline = now() + absl::Seconds(5);
+  uint64_t before = UINT64_MAX;
+  for (uint64_t inodes = mount_->fs().GetStatus().inodes; inodes < before && now() < deadline;
+       inodes = mount_->fs().GetStatus().inodes) {
+    before = inodes;
+    never.WaitUntil(now() + absl::Milliseconds(200));
+  }
 }
 
 Json MountDaemon::StatusJson() {

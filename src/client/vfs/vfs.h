@@ -157,6 +157,8 @@ class Vfs final : public FsApi {
   SegmentReader& reader_;
   KernelCache* kernel_ = nullptr;
   InodeId root_ = kRootInode;
+  // Until then what the kernel forgets is dropped at once (DropCaches).
+  BootTime shrink_until_ ABSL_GUARDED_BY(wb_.state_.mu);
   // Quota: what StatFs said last, and what was promised since.
   uint64_t used_at_server_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
   uint64_t promised_since_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;

@@ -69,7 +69,8 @@ void Vfs::Forget(InodeId ino, uint64_t count) {
   if (inode == nullptr || ino == root_) return;
   inode->lookups -= std::min(inode->lookups, count);
   if (inode->lookups > 0) return;
-  if (inode->attr.nlink == 0 && wb_.state_.Droppable(*inode)) {
+  const bool shrinking = env_.scheduler.clock().Boot() < shrink_until_;
+  if ((inode->attr.nlink == 0 || shrinking) && wb_.state_.Droppable(*inode)) {
     wb_.state_.Drop(ino);
     return;
   }

@@ -6,6 +6,11 @@
 #include "client/vfs/vfs.h"
 
 namespace archil {
+namespace {
+
+constexpr absl::Duration kShrinkTime = absl::Seconds(30);
+
+}  // namespace
 
 void Vfs::SessionChanged(Session::State state) {
   std::vector<InodeId> known;
@@ -34,6 +39,8 @@ void Vfs::DropCaches() {
   std::vector<std::pair<InodeId, std::string>> names;
   {
     MutexLock lock(wb_.state_.mu);
+    // The kernel's FORGETs for what it is told to drop come after this call: they find nothing worth keeping either.
+    shrink_until_ = env_.scheduler.clock().Boot() + kShrinkTime;
     for (const auto& [ino, inode] : wb_.state_.inodes) {
       if (inode->map && inode->pins == 0 && inode->last_op <= wb_.state_.log.durable() && !inode->map->has_memory()) {
         inode->attr.allocated = AttrOf(*inode).allocated;  // the map will not know it any more

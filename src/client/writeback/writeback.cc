@@ -143,12 +143,16 @@ void Writeback::Discard(Inode& inode) {
   const uint64_t before = MemoryOf(inode);
   untaken_bytes_ -= std::min(untaken_bytes_, inode.map->dirty_bytes());
   if (const auto it = unfinished_.find(inode.ino()); it != unfinished_.end()) {
-    std::erase_if(it->second, [this](const auto& upload) {
-      if (!state_.log.Cancel(upload->seq)) return false;  // a commit may end before the death: the bytes go out as ever
-      upload->cancelled = true;
-      upload->next_range = upload->ranges.size();  // what an uploader has of it goes on, for nobody
-      return true;
-    });
+    std::vector<std::shared_ptr<Upload>> kept;
+    for (const auto& upload : it->second) {
+      if (state_.log.Cancel(upload->seq)) {
+        upload->cancelled = true;
+        upload->next_range = upload->ranges.size();  // what an uploader has of it goes on, for nobody
+      } else {
+        kept.push_back(upload);  // a commit may end before the death: the bytes go out as ever
+      }
+    }
+    it->second = std::move(kept);
     if (it->second.empty()) unfinished_.erase(it);
     state_.changed.SignalAll();
   }
