@@ -3,6 +3,7 @@
 one prefix of what was done (ORD-1, ORD-2, DUR-1), a repository that had been synced is whole, and nothing leaks."""
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -146,7 +147,19 @@ class Kill(harness.ClusterTest):
         live = cluster.disk_show()["used_bytes"]
         kept = sum(os.lstat(os.path.join(f, n)).st_blocks * 512 for f, _, ns in os.walk(cluster.path("server")) for n in ns)
         harness.log(f"live bytes {live}, the server's directory holds {kept}")
+        self.assertTrue(self.data_segments(), "no segment file was recognised: the next check would see nothing")
+        for name in os.listdir(mount.path):
+            shutil.rmtree(os.path.join(mount.path, name))
         mount.unmount()
+        cluster.stop_server()
+        cluster.start_server()
+        harness.until("an empty disk keeps no data segment", lambda: not self.data_segments(), 60, pause=0.5)
+
+    def data_segments(self):
+        """Files of data segments, local or as objects; the log's own segments have the top bit of their number set."""
+        return [os.path.join(folder, name) for part in ("data", "objects")
+                for folder, _, names in os.walk(os.path.join(self.cluster.path("server"), part))
+                for name in names if re.match(r"[0-7][0-9a-f]{15}($|\.)", name)]
 
 
 if __name__ == "__main__":
