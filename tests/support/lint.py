@@ -16,9 +16,9 @@ COMMON = ["common/base", "common/env", "common/api", "common/posix", "common/del
 EDGES = {
     "common/base": [],
     "common/env": ["common/base"],
-    "common/api": ["common/base", "common/env"],
+    "common/api": ["common/base", "common/env", "common/delegation"],
     "common/posix": ["common/base", "common/api"],
-    "common/delegation": ["common/base", "common/env", "common/api"],
+    "common/delegation": ["common/base", "common/env"],
     "common/format": ["common/base", "common/api"],
     "common/obs": ["common/base", "common/env"],
     "common/rpc": ["common/base", "common/env", "common/api", "common/format", "common/obs"],

@@ -18,6 +18,7 @@
 #include "common/api/ops.h"
 #include "common/api/types.h"
 #include "common/base/result.h"
+#include "common/delegation/right.h"
 
 namespace archil {
 
@@ -39,6 +40,9 @@ struct DiskInfo {
 };
 
 enum class SessionMode : uint8_t { kReadWrite = 0, kReadOnly = 1 };
+
+// May others mount the branch at the same time (docs/delegation.md)?
+enum class Sharing : uint8_t { kShared = 0, kExclusive = 1 };
 
 // Proof that a session is one's own: a random secret made by the client. Also the way for a new mount to end a
 // predecessor that its lock file proves dead.
@@ -62,6 +66,8 @@ struct OpenSessionRequest {
   absl::Duration lease;  // wanted; zero: the server's default. The server may shorten or lengthen it
   SessionId predecessor;  // ended first if `predecessor_key` is its key
   SessionKey predecessor_key;
+  Sharing sharing = Sharing::kShared;
+  bool force = false;  // fences who stands in the way instead of being refused
 };
 
 struct OpenSessionReply {
@@ -73,6 +79,8 @@ struct OpenSessionReply {
   InodeRange inodes;  // the first range to create from
   std::vector<DataServerInfo> data_servers;
   absl::Time server_time;
+  bool alone = false;      // the session holds WRITE on everything until it is recalled
+  uint64_t number = 0;     // of that grant; messages and grants of the session have higher ones
 };
 
 struct RenewReply {
@@ -80,6 +88,7 @@ struct RenewReply {
   Seq applied;  // newest op of this session that is durable at the server
   absl::Time server_time;
   std::vector<DataServerInfo> data_servers;
+  bool reclaim = false;  // the server was restarted: Reclaim before anything else
 };
 
 struct CommitRequest {
@@ -103,6 +112,8 @@ struct InodeInfo {
   std::string target;  // symlinks
   bool has_xattrs = false;
   InodeId parent;  // directories: the one above; 0 for the root and for removed ones
+  // Others than directories, in a listing or a Lookup: the asking session's right on the directory covers it.
+  bool covered = false;
 };
 
 struct DirEntry {
@@ -115,6 +126,90 @@ struct DirPage {
   std::vector<DirEntry> entries;  // in name order (bytes)
   bool complete = false;          // no name after the last one
   Lsn position;
+};
+
+// --- delegations: docs/delegation.md
+
+struct Want {
+  InodeId ino;
+  Right right = Right::kRead;
+  bool list = false;  // a directory: with the first page of its listing
+};
+
+struct AcquireRequest {
+  SessionId session;
+  SessionKey key;
+  std::vector<Want> wants;  // 1 to kMaxWants, of different inodes
+  // Entries of directories below the listed ones that may come along, with READ, where nobody conflicts; 0: none.
+  uint32_t prefetch = 0;
+};
+inline constexpr size_t kMaxWants = 64;
+inline constexpr uint32_t kMaxPrefetch = 16384;
+
+struct Grant {
+  InodeId ino;
+  Right right = Right::kNone;  // at least what was wanted
+  uint64_t number = 0;
+};
+
+struct AcquireReply {
+  Lsn position;
+  std::vector<Grant> grants;        // what exists of the wants, in their order; then directories that came along
+  std::vector<InodeInfo> inodes;    // of the grants, in their order; `covered` does not count here
+  std::vector<InodeId> missing;     // wanted, and gone
+  std::vector<DirPage> listings;    // of granted directories; those that came along are complete
+};
+
+// What the server tells a session.
+struct SessionMessage {
+  enum class Kind : uint8_t {
+    kRecall = 1,       // give up `ino`, except `keep`
+    kRecallAlone = 2,  // others have come: name what you keep of everything
+  };
+  uint64_t number = 0;
+  Kind kind = Kind::kRecall;
+  InodeId ino;
+  InodeId home;         // the directory whose grant covers `ino`; 0: a grant of its own
+  uint64_t grant = 0;   // number of the grant that ends, or is weakened
+  Right keep = Right::kNone;
+};
+
+struct PollReply {
+  std::vector<SessionMessage> messages;  // ascending
+  bool reclaim = false;
+};
+
+struct HeldRight {
+  InodeId ino;
+  Right right = Right::kNone;
+};
+
+struct RecallAnswer {
+  uint64_t message = 0;
+  Right kept = Right::kNone;    // kRecall: at most what the message lets stay
+  Seq last;                     // newest op that touches what is given up; applied before this is sent
+  std::vector<InodeId> opens;   // of what is given up, open here
+  std::vector<HeldRight> keeps; // kRecallAlone: all that the session goes on to hold
+};
+
+struct ReclaimRequest {
+  SessionId session;
+  SessionKey key;
+  bool alone = false;
+  std::vector<HeldRight> rights;
+  std::vector<InodeId> opens;  // told as open before, and open still
+};
+
+struct ReclaimReply {
+  uint64_t number = 0;  // of every right reclaimed; later grants and messages have higher ones
+};
+
+// For people: who holds what (archil clients, archil delegations).
+struct RightInfo {
+  SessionId session;
+  InodeId ino;  // 0: everything (alone)
+  Right right = Right::kNone;
+  uint32_t exceptions = 0;  // children of a directory that it does not cover
 };
 
 // The extents of one chunk, sorted, clipped to the chunk; file offsets.
@@ -153,10 +248,29 @@ class MetaService {
   // --- sessions
   // kNoSuchDisk; kHeldElsewhere naming the holder and its age. A holder whose lease has run out is ended (FEN-1).
   virtual Result<OpenSessionReply> OpenSession(const OpContext& ctx, const OpenSessionRequest& request) = 0;
-  // Renews the lease: a heartbeat, and the resume after a broken connection or a server restart.
-  virtual Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key) = 0;
+  // Renews the lease: a heartbeat, and the resume after a broken connection or a server restart. `progress` grows
+  // whenever the session comes nearer to the answer of a recall: who owes one and stands still for 5 s is not renewed (LSE-1).
+  virtual Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key, uint64_t progress) = 0;
   // Orderly end; what was committed stays, orphans of the session are removed.
   virtual Status CloseSession(const OpContext& ctx, SessionId session, SessionKey key) = 0;
+
+  // --- delegations (docs/delegation.md)
+  // Waits until every wanted right is granted; nothing is granted if it fails. kUnavailable when the deadline passes, naming
+  // who holds what is waited for; kReadOnly for WRITE on a read-only session; kUnknown: perhaps granted, the grant is recalled like any other.
+  virtual Result<AcquireReply> Acquire(const OpContext& ctx, const AcquireRequest& request) = 0;
+  // Messages numbered above `after`, which are thereby acknowledged; waits until there are some. Empty when the deadline passes, or earlier.
+  virtual Result<PollReply> Poll(const OpContext& ctx, SessionId session, SessionKey key, uint64_t after) = 0;
+  // Idempotent: an answer to a message that the server does not know (any more) changes nothing. kInvalid if `last` is not applied.
+  virtual Status AnswerRecall(const OpContext& ctx, SessionId session, SessionKey key, const RecallAnswer& answer) = 0;
+  // The session needs these no more. `opens` as in an answer. Ignored on inodes that are being recalled.
+  virtual Status GiveBack(const OpContext& ctx, SessionId session, SessionKey key, const std::vector<InodeId>& inodes,
+                          const std::vector<InodeId>& opens) = 0;
+  // kFenced if it conflicts with what others reclaimed, or comes too late.
+  virtual Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) = 0;
+  // Every right on the disk, at most `limit`.
+  virtual Result<std::vector<RightInfo>> ListRights(const OpContext& ctx, const std::string& disk, uint32_t limit) = 0;
+  // Ends a session (`ino` 0), or recalls one inode from it; returns when that has happened or the session was ended for its silence.
+  virtual Status Revoke(const OpContext& ctx, const std::string& disk, SessionId session, InodeId ino) = 0;
 
   // --- changes
   // Applies all ops or none, in order, exactly once: a repeat of numbers already applied is answered
