@@ -149,7 +149,7 @@ TEST_P(MetaServiceContract, APredecessorIsEndedByItsKey) {
   const auto late = a.Commit({a.File(kRootInode, "late")});
   ASSERT_EQ(late.code(), Code::kFenced);
   EXPECT_NE(late.error().message().find("new"), std::string_view::npos);
-  EXPECT_EQ(service().Renew(ctx_, a.id(), a.key()).code(), Code::kFenced);
+  EXPECT_EQ(service().Renew(ctx_, a.id(), a.key(), 0).code(), Code::kFenced);
 }
 
 TEST_P(MetaServiceContract, CreatesAreSeenAsTheyWereSent) {
@@ -230,7 +230,7 @@ TEST_P(MetaServiceContract, CommitsApplyExactlyOnce) {
   reply = s.Send(absorbed);
   ASSERT_TRUE(reply.ok()) << Why(reply);
   EXPECT_EQ(reply->applied, Seq{40});
-  EXPECT_EQ(service().Renew(ctx_, s.id(), s.key())->applied, Seq{40});
+  EXPECT_EQ(service().Renew(ctx_, s.id(), s.key(), 0)->applied, Seq{40});
 }
 
 TEST_P(MetaServiceContract, ABadOpRefusesTheWholeCommit) {
@@ -365,7 +365,7 @@ TEST_P(MetaServiceContract, OrphansLiveUntilReleasedOrTheSessionEnds) {
 
 TEST_P(MetaServiceContract, AWrongKeyIsNoKey) {
   Session s = Open();
-  EXPECT_FALSE(service().Renew(ctx_, s.id(), {7, 7}).ok());
+  EXPECT_FALSE(service().Renew(ctx_, s.id(), {7, 7}, 0).ok());
   EXPECT_FALSE(service().CloseSession(ctx_, s.id(), {7, 7}).ok());
   CommitRequest request = s.Request({s.File(kRootInode, "x")});
   request.key = {7, 7};

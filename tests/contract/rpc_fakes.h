@@ -1,6 +1,7 @@
 // Servers for tests of the RPC layer: they answer what the test says and remember what they were asked.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -51,6 +52,10 @@ class FakeMetaServer : public MetaServer {
   std::vector<DiskInfo> disks;
   OpenSessionReply open_reply;
   RenewReply renew_reply;
+  AcquireReply acquire_reply;
+  PollReply poll_reply;
+  ReclaimReply reclaim_reply;
+  std::vector<RightInfo> rights;
   CommitReply commit_reply;
   InodeRange range;
   std::vector<SegmentGrant> grants;
@@ -62,6 +67,11 @@ class FakeMetaServer : public MetaServer {
   FsStats stats;
   // What came last.
   OpenSessionRequest opened;
+  AcquireRequest acquired;
+  RecallAnswer answered;
+  std::vector<InodeId> given_back;
+  std::vector<InodeId> told_open;
+  ReclaimRequest reclaimed;
   CommitRequest committed;
   std::vector<SegmentId> released;
   std::string name;
@@ -69,6 +79,8 @@ class FakeMetaServer : public MetaServer {
   SessionKey key;
   uint64_t number = 0;
   int calls = 0;
+  std::atomic<bool> hold_polls{false};  // Poll answers only when its caller has left
+  std::atomic<int> polls_held{0};
 
   Result<DiskInfo> CreateDisk(const OpContext& ctx, const std::string& n, uint64_t quota) override {
     name = n, number = quota;
@@ -87,13 +99,42 @@ class FakeMetaServer : public MetaServer {
     opened = request;
     return Answer(ctx, "OpenSession", open_reply);
   }
-  Result<RenewReply> Renew(const OpContext& ctx, SessionId s, SessionKey k) override {
-    session = s, key = k;
+  Result<RenewReply> Renew(const OpContext& ctx, SessionId s, SessionKey k, uint64_t progress) override {
+    session = s, key = k, number = progress;
     return Answer(ctx, "Renew", renew_reply);
   }
   Status CloseSession(const OpContext& ctx, SessionId s, SessionKey k) override {
     session = s, key = k;
     return Before(ctx, "CloseSession");
+  }
+  Result<AcquireReply> Acquire(const OpContext& ctx, const AcquireRequest& request) override {
+    acquired = request;
+    return Answer(ctx, "Acquire", acquire_reply);
+  }
+  Result<PollReply> Poll(const OpContext& ctx, SessionId s, SessionKey k, uint64_t after) override {
+    session = s, key = k, number = after;
+    return Answer(ctx, "Poll", poll_reply);
+  }
+  Status AnswerRecall(const OpContext& ctx, SessionId s, SessionKey k, const RecallAnswer& a) override {
+    session = s, key = k, answered = a;
+    return Before(ctx, "AnswerRecall");
+  }
+  Status GiveBack(const OpContext& ctx, SessionId s, SessionKey k, const std::vector<InodeId>& inodes,
+                  const std::vector<InodeId>& opens) override {
+    session = s, key = k, given_back = inodes, told_open = opens;
+    return Before(ctx, "GiveBack");
+  }
+  Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) override {
+    reclaimed = request;
+    return Answer(ctx, "Reclaim", reclaim_reply);
+  }
+  Result<std::vector<RightInfo>> ListRights(const OpContext& ctx, const std::string& d, uint32_t limit) override {
+    name = d, number = limit;
+    return Answer(ctx, "ListRights", rights);
+  }
+  Status Revoke(const OpContext& ctx, const std::string& d, SessionId s, InodeId ino) override {
+    name = d, session = s, number = ino.value;
+    return Before(ctx, "Revoke");
   }
   Result<CommitReply> Commit(const OpContext& ctx, const CommitRequest& request) override {
     committed = request;
@@ -142,6 +183,23 @@ class FakeMetaServer : public MetaServer {
   void CommitAsync(const OpContext& ctx, CommitRequest request, std::function<void(Result<CommitReply>)> done) override {
     Spawn([this, ctx, request = std::move(request), done = std::move(done)] { done(Commit(ctx, request)); });
   }
+  void AcquireAsync(const OpContext& ctx, AcquireRequest request, std::shared_ptr<WaitTicket>,
+                    std::function<void(Result<AcquireReply>)> done) override {
+    Spawn([this, ctx, request = std::move(request), done = std::move(done)] { done(Acquire(ctx, request)); });
+  }
+  void PollAsync(const OpContext& ctx, SessionId s, SessionKey k, uint64_t after, std::shared_ptr<WaitTicket> ticket,
+                 std::function<void(Result<PollReply>)> done) override {
+    if (hold_polls) {
+      ++polls_held;
+      return ticket->WhenCancelled([done = std::move(done)] { done(Error(Code::kInterrupted)); });
+    }
+    Spawn([this, ctx, s, k, after, done = std::move(done)] { done(Poll(ctx, s, k, after)); });
+  }
+  void RevokeAsync(const OpContext& ctx, const std::string& d, SessionId s, InodeId ino, std::shared_ptr<WaitTicket>,
+                   std::function<void(Status)> done) override {
+    Spawn([this, ctx, d, s, ino, done = std::move(done)] { done(Revoke(ctx, d, s, ino)); });
+  }
+  void EndWaits() override {}
   void RunBlocking(std::function<void()> call) override { Spawn(std::move(call)); }
   void Stop() override {
     std::vector<std::unique_ptr<Thread>> threads;

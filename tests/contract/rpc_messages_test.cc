@@ -125,7 +125,7 @@ TEST_F(RpcMessages, Sessions) {
     EXPECT_EQ(reply->server_time, time);
   }
   meta_.renew_reply = {absl::Seconds(2), Seq(77), time, kServers};
-  const auto renewed = client_->Renew(kCtx, SessionId(1), {8, 9});
+  const auto renewed = client_->Renew(kCtx, SessionId(1), {8, 9}, 0);
   ASSERT_TRUE(renewed.ok());
   EXPECT_EQ(meta_.key, (SessionKey{8, 9}));
   EXPECT_EQ(renewed->lease, absl::Seconds(2));

@@ -187,7 +187,7 @@ class MetaCrashTest : public ::testing::Test {
   static void Verify(MetaWorld& world, TestSession& s, std::vector<Model>& after, const std::vector<Seq>& ends,
                      const std::vector<CommitRequest>& requests, size_t answered) {
     s.Use(world.meta());
-    auto renewed = world.meta().Renew({}, s.id(), s.key());
+    auto renewed = world.meta().Renew({}, s.id(), s.key(), 0);
     ASSERT_TRUE(renewed.ok()) << renewed.error().ToString();
     const auto it = std::find(ends.begin(), ends.end(), renewed->applied);
     ASSERT_NE(it, ends.end()) << "half a commit is there";

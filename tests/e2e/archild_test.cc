@@ -153,7 +153,7 @@ class Session {
     next_ = reply->inodes.first;
   }
   void Resume() {
-    auto reply = meta_->Renew(Soon(), session_, key_);
+    auto reply = meta_->Renew(Soon(), session_, key_, 0);
     ASSERT_TRUE(reply.ok()) << reply.error().ToString();
     EXPECT_EQ(reply->applied, seq_);
   }

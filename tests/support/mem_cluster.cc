@@ -141,11 +141,33 @@ class MemCluster::MetaLink : public MetaService {
   Result<OpenSessionReply> OpenSession(const OpContext& ctx, const OpenSessionRequest& request) override {
     return Forward(kSafe, [&](MetaService& s) { return s.OpenSession(ctx, request); });
   }
-  Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key) override {
-    return Forward(kRead, [&](MetaService& s) { return s.Renew(ctx, session, key); });
+  Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key, uint64_t progress) override {
+    return Forward(kRead, [&](MetaService& s) { return s.Renew(ctx, session, key, progress); });
   }
   Status CloseSession(const OpContext& ctx, SessionId session, SessionKey key) override {
     return Forward(kSafe, [&](MetaService& s) { return s.CloseSession(ctx, session, key); });
+  }
+  Result<AcquireReply> Acquire(const OpContext& ctx, const AcquireRequest& request) override {
+    return Forward(kChange, [&](MetaService& s) { return s.Acquire(ctx, request); });
+  }
+  Result<PollReply> Poll(const OpContext& ctx, SessionId session, SessionKey key, uint64_t after) override {
+    return Forward(kRead, [&](MetaService& s) { return s.Poll(ctx, session, key, after); });
+  }
+  Status AnswerRecall(const OpContext& ctx, SessionId session, SessionKey key, const RecallAnswer& answer) override {
+    return Forward(kChange, [&](MetaService& s) { return s.AnswerRecall(ctx, session, key, answer); });
+  }
+  Status GiveBack(const OpContext& ctx, SessionId session, SessionKey key, const std::vector<InodeId>& inodes,
+                  const std::vector<InodeId>& opens) override {
+    return Forward(kChange, [&](MetaService& s) { return s.GiveBack(ctx, session, key, inodes, opens); });
+  }
+  Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) override {
+    return Forward(kChange, [&](MetaService& s) { return s.Reclaim(ctx, request); });
+  }
+  Result<std::vector<RightInfo>> ListRights(const OpContext& ctx, const std::string& disk, uint32_t limit) override {
+    return Forward(kSafe, [&](MetaService& s) { return s.ListRights(ctx, disk, limit); });
+  }
+  Status Revoke(const OpContext& ctx, const std::string& disk, SessionId session, InodeId ino) override {
+    return Forward(kSafe, [&](MetaService& s) { return s.Revoke(ctx, disk, session, ino); });
   }
   Result<CommitReply> Commit(const OpContext& ctx, const CommitRequest& request) override {
     return Forward(kChange, [&](MetaService& s) { return s.Commit(ctx, request); });

@@ -8,6 +8,9 @@ namespace {
 
 constexpr uint64_t kLowInodes = 16384;   // fetch another range below this
 constexpr uint32_t kSegmentsPerCall = 2;
+constexpr int kMessageThreads = 4;
+constexpr absl::Duration kPoll = absl::Seconds(20);        // of one call that waits for messages
+constexpr absl::Duration kPollPause = absl::Milliseconds(50);  // after one that failed
 
 }  // namespace
 
@@ -49,21 +52,24 @@ Status Session::Open(const OpContext& ctx) {
   return Ok();
 }
 
-void Session::Start(std::function<void(State)> on_change) {
-  on_change_ = std::move(on_change);
-  thread_ = env_.scheduler.Spawn("archil-lease", [this] { HeartbeatLoop(); });
+void Session::Start(Events events) {
+  events_ = std::move(events);
+  threads_.push_back(env_.scheduler.Spawn("archil-lease", [this] { HeartbeatLoop(); }));
+  threads_.push_back(env_.scheduler.Spawn("archil-poll", [this] { PollLoop(); }));
+  for (int i = 0; i < kMessageThreads; ++i) {
+    threads_.push_back(env_.scheduler.Spawn("archil-recall", [this] { MessageLoop(); }));
+  }
 }
 
 void Session::Stop() {
   {
     MutexLock lock(mu_);
     stopping_ = true;
+    stop_.Cancel();
     wake_.SignalAll();
   }
-  if (thread_) {
-    thread_->Join();
-    thread_.reset();
-  }
+  for (auto& thread : threads_) thread->Join();
+  threads_.clear();
 }
 
 Status Session::Close(const OpContext& ctx) {
@@ -166,7 +172,7 @@ void Session::SetState(State state, std::string detail) {
     if (state == State::kFenced) lease_end_ns_.store(0);
     wake_.SignalAll();
   }
-  if (on_change_) on_change_(state);
+  if (events_.on_change) events_.on_change(state);
 }
 
 void Session::Renewed(BootTime sent, const RenewReply& reply) {
@@ -189,7 +195,7 @@ void Session::Beat(bool want_inodes) {
   const BootTime sent = env_.scheduler.clock().Boot();
   // A third of the lease: an answer that comes later is of no use any more, the next try is.
   ctx.deadline = sent + std::max(lease() / 3, absl::Milliseconds(100));
-  const auto reply = env_.meta.Renew(ctx, reply_.session, key_);
+  const auto reply = env_.meta.Renew(ctx, reply_.session, key_, 0);
   if (reply.ok()) {
     Renewed(sent, *reply);
     SendReleases(ctx);
@@ -232,6 +238,79 @@ void Session::HeartbeatLoop() {
       want_inodes = std::exchange(want_inodes_, false);
     }
     Beat(want_inodes);
+  }
+}
+
+// --- what the server asks for
+
+bool Session::Over() { return stopping_ || state_ == State::kFenced || state_ == State::kClosed; }
+
+void Session::PollLoop() {
+  uint64_t after = reply_.number;
+  for (;;) {
+    {
+      MutexLock lock(mu_);
+      if (Over()) return;
+    }
+    OpContext ctx;
+    ctx.cancel = &stop_;
+    ctx.deadline = env_.scheduler.clock().Boot() + kPoll;
+    const auto reply = env_.meta.Poll(ctx, reply_.session, key_, after);
+    if (!reply.ok()) (void)Note(reply.error());
+    MutexLock lock(mu_);
+    if (Over()) return;
+    if (!reply.ok() || reply->reclaim) {
+      // The heartbeat finds out what is wrong, and reclaims.
+      const BootTime until = env_.scheduler.clock().Boot() + kPollPause;
+      while (!Over() && !wake_.WaitUntil(mu_, until)) {
+      }
+      continue;
+    }
+    for (const SessionMessage& message : reply->messages) {
+      if (message.number <= after) continue;  // it came twice
+      after = message.number;
+      messages_.push_back(message);
+    }
+    wake_.SignalAll();
+  }
+}
+
+void Session::MessageLoop() {
+  for (;;) {
+    SessionMessage message;
+    {
+      MutexLock lock(mu_);
+      while (!Over() && messages_.empty()) wake_.Wait(mu_);
+      if (Over()) return;
+      message = messages_.front();
+      messages_.pop_front();
+    }
+    if (events_.on_message) events_.on_message(message);
+  }
+}
+
+void Session::Answer(const RecallAnswer& answer) {
+  for (absl::Duration pause = absl::Milliseconds(10);; pause = std::min<absl::Duration>(pause * 2, absl::Seconds(1))) {
+    OpContext ctx;
+    ctx.cancel = &stop_;
+    ctx.deadline = env_.scheduler.clock().Boot() + absl::Seconds(5);
+    const Status told = env_.meta.AnswerRecall(ctx, reply_.session, key_, answer);
+    if (told.ok() || Note(told.error()).code() == Code::kFenced || told.error().band() == Band::kVerdict) return;
+    MutexLock lock(mu_);
+    const BootTime until = env_.scheduler.clock().Boot() + pause;
+    while (!Over() && !wake_.WaitUntil(mu_, until)) {
+    }
+    if (Over()) return;
+  }
+}
+
+void Session::Reclaim(const OpContext& ctx) {
+  if (!events_.held) return;
+  const auto reply = env_.meta.Reclaim(ctx, events_.held());
+  if (reply.ok()) {
+    events_.on_reclaimed(reply->number);
+  } else {
+    (void)Note(reply.error());  // the next heartbeat tries again
   }
 }
 

@@ -160,6 +160,8 @@ void ToProto(const OpenSessionRequest& request, v1::OpenSessionRequest* out) {
   out->set_lease_ns(absl::ToInt64Nanoseconds(request.lease));
   out->set_predecessor(request.predecessor.value);
   if (request.predecessor) ToProto(request.predecessor_key, out->mutable_predecessor_key());
+  out->set_exclusive(request.sharing == Sharing::kExclusive);
+  out->set_force(request.force);
 }
 
 Result<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& in) {
@@ -182,6 +184,8 @@ Result<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& in) {
   request.predecessor = SessionId(in.predecessor());
   if (request.predecessor && !in.has_predecessor_key()) return Missing("predecessor_key");
   request.predecessor_key = FromProto(in.predecessor_key());
+  request.sharing = in.exclusive() ? Sharing::kExclusive : Sharing::kShared;
+  request.force = in.force();
   return request;
 }
 
@@ -194,6 +198,8 @@ void ToProto(const OpenSessionReply& reply, v1::OpenSessionReply* out) {
   ToProto(reply.inodes, out->mutable_inodes());
   for (const auto& s : reply.data_servers) ToProto(s, out->add_data_servers());
   out->set_server_time_unix_ns(absl::ToUnixNanos(reply.server_time));
+  out->set_alone(reply.alone);
+  out->set_number(reply.number);
 }
 
 Result<OpenSessionReply> FromProto(const v1::OpenSessionReply& in) {
@@ -206,6 +212,8 @@ Result<OpenSessionReply> FromProto(const v1::OpenSessionReply& in) {
   reply.inodes = FromProto(in.inodes());
   ARCHIL_ASSIGN_OR_RETURN(reply.data_servers, ServersFromProto(in.data_servers()));
   reply.server_time = absl::FromUnixNanos(in.server_time_unix_ns());
+  reply.alone = in.alone();
+  reply.number = in.number();
   return reply;
 }
 
@@ -214,12 +222,14 @@ void ToProto(const RenewReply& reply, v1::RenewReply* out) {
   out->set_applied(reply.applied.value);
   out->set_server_time_unix_ns(absl::ToUnixNanos(reply.server_time));
   for (const auto& s : reply.data_servers) ToProto(s, out->add_data_servers());
+  out->set_reclaim(reply.reclaim);
 }
 
 Result<RenewReply> FromProto(const v1::RenewReply& in) {
   RenewReply reply;
   reply.lease = absl::Nanoseconds(in.lease_ns());
   reply.applied = Seq(in.applied());
+  reply.reclaim = in.reclaim();
   reply.server_time = absl::FromUnixNanos(in.server_time_unix_ns());
   ARCHIL_ASSIGN_OR_RETURN(reply.data_servers, ServersFromProto(in.data_servers()));
   return reply;
@@ -269,6 +279,7 @@ void ToProto(const InodeInfo& inode, v1::Inode* out) {
   out->set_target(inode.target);
   out->set_has_xattrs(inode.has_xattrs);
   out->set_parent(inode.parent.value);
+  out->set_covered(inode.covered);
 }
 
 Result<InodeInfo> FromProto(v1::Inode&& in) {
@@ -279,6 +290,7 @@ Result<InodeInfo> FromProto(v1::Inode&& in) {
   inode.target = std::move(*in.mutable_target());
   inode.has_xattrs = in.has_xattrs();
   inode.parent = InodeId(in.parent());
+  inode.covered = in.covered();
   return inode;
 }
 

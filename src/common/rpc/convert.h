@@ -40,12 +40,29 @@ Result<InodeInfo> FromProto(v1::Inode&& in);
 // Cut after kReplyCutBytes; then not complete.
 void ToProto(const DirPage& page, v1::ReadDirReply* out);
 Result<DirPage> FromProto(v1::ReadDirReply&& in);
+v1::Right ToProto(Right right);
+Result<Right> RightFromProto(int in);
+void ToProto(const AcquireRequest& request, v1::AcquireRequest* out);
+Result<AcquireRequest> FromProto(const v1::AcquireRequest& in);
+// Listings are cut as a ReadDirReply's, except the complete ones, which their maker bounds.
+void ToProto(const AcquireReply& reply, v1::AcquireReply* out);
+Result<AcquireReply> FromProto(v1::AcquireReply&& in);
+void ToProto(const PollReply& reply, v1::PollReply* out);
+Result<PollReply> FromProto(const v1::PollReply& in);
+void ToProto(const RecallAnswer& answer, v1::AnswerRecallRequest* out);
+Result<RecallAnswer> FromProto(const v1::AnswerRecallRequest& in);
+void ToProto(const ReclaimRequest& request, v1::ReclaimRequest* out);
+Result<ReclaimRequest> FromProto(const v1::ReclaimRequest& in);
+void ToProto(const RightInfo& info, v1::RightInfo* out);
+Result<RightInfo> FromProto(const v1::RightInfo& in);
 void ToProto(const ChunkExtents& chunk, v1::ChunkExtents* out);
 Result<ChunkExtents> FromProto(v1::ChunkExtents&& in);
 void ToProto(const FsStats& stats, v1::StatFsReply* out);
 FsStats FromProto(const v1::StatFsReply& in);
 void ToProto(const SegmentInfo& info, v1::Segment* out);
 Result<SegmentInfo> FromProto(const v1::Segment& in);
+
+Status CheckRights(std::string_view name, size_t count);
 
 template <class Servers>
 Result<std::vector<DataServerInfo>> ServersFromProto(const Servers& in) {
@@ -55,6 +72,16 @@ Result<std::vector<DataServerInfo>> ServersFromProto(const Servers& in) {
     ARCHIL_ASSIGN_OR_RETURN(auto server, FromProto(s));
     out.push_back(std::move(server));
   }
+  return out;
+}
+
+// kInvalid for more than kMaxRights.
+template <class Inodes>
+Result<std::vector<InodeId>> InodesFromProto(std::string_view name, const Inodes& in) {
+  ARCHIL_RETURN_IF_ERROR(CheckRights(name, in.size()));
+  std::vector<InodeId> out;
+  out.reserve(in.size());
+  for (uint64_t ino : in) out.emplace_back(ino);
   return out;
 }
 

@@ -6,11 +6,12 @@
 
 namespace archil {
 
-inline constexpr int kMaxMessageBytes = 16 << 20;      // gRPC refuses larger ones
+inline constexpr int kMaxMessageBytes = 64 << 20;      // gRPC refuses larger ones
 inline constexpr uint64_t kMaxReadBytes = 8ULL << 20;  // of one Read on the wire; a client splits longer ones
 inline constexpr size_t kReplyCutBytes = 4 << 20;      // replies that can be continued are cut after this much
 inline constexpr size_t kSegmentsPerList = 100'000;    // in one reply of List
 inline constexpr size_t kMaxReleasedSegments = 65'536; // in one ReleaseSegments
+inline constexpr size_t kMaxRights = 4 << 20;          // in one Reclaim or answer; a recall of alone names all that is kept
 inline constexpr size_t kMaxText = 1024;               // names of clients and such
 
 }  // namespace archil

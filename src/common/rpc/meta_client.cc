@@ -70,8 +70,9 @@ class MetaClient final : public MetaService {
     return Decoded(FromProto(reply));
   }
 
-  Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key) override {
-    const auto request = Of<v1::RenewRequest>(session, key);
+  Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key, uint64_t progress) override {
+    auto request = Of<v1::RenewRequest>(session, key);
+    request.set_progress(progress);
     v1::RenewReply reply;
     ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::Renew, request, &reply));
     return Decoded(FromProto(reply));
@@ -81,6 +82,77 @@ class MetaClient final : public MetaService {
     const auto request = Of<v1::CloseSessionRequest>(session, key);
     v1::CloseSessionReply reply;
     return channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::CloseSession, request, &reply);
+  }
+
+  Result<AcquireReply> Acquire(const OpContext& ctx, const AcquireRequest& in) override {
+    if (in.wants.size() > kMaxWants) return Error(Code::kInvalid, fmt::format("{} wants, limit {}", in.wants.size(), kMaxWants));
+    v1::AcquireRequest request;
+    ToProto(in, &request);
+    v1::AcquireReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::Acquire, request, &reply));
+    return Decoded(FromProto(std::move(reply)));
+  }
+
+  Result<PollReply> Poll(const OpContext& ctx, SessionId session, SessionKey key, uint64_t after) override {
+    auto request = Of<v1::PollRequest>(session, key);
+    request.set_after(after);
+    v1::PollReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::Poll, request, &reply));
+    return Decoded(FromProto(reply));
+  }
+
+  Status AnswerRecall(const OpContext& ctx, SessionId session, SessionKey key, const RecallAnswer& answer) override {
+    ARCHIL_RETURN_IF_ERROR(CheckRights("rights kept", answer.keeps.size()));
+    ARCHIL_RETURN_IF_ERROR(CheckRights("open inodes", answer.opens.size()));
+    auto request = Of<v1::AnswerRecallRequest>(session, key);
+    ToProto(answer, &request);
+    v1::AnswerRecallReply reply;
+    return channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::AnswerRecall, request, &reply);
+  }
+
+  Status GiveBack(const OpContext& ctx, SessionId session, SessionKey key, const std::vector<InodeId>& inodes,
+                  const std::vector<InodeId>& opens) override {
+    ARCHIL_RETURN_IF_ERROR(CheckRights("inodes", inodes.size()));
+    ARCHIL_RETURN_IF_ERROR(CheckRights("open inodes", opens.size()));
+    auto request = Of<v1::GiveBackRequest>(session, key);
+    for (InodeId ino : inodes) request.add_inodes(ino.value);
+    for (InodeId ino : opens) request.add_opens(ino.value);
+    v1::GiveBackReply reply;
+    return channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::GiveBack, request, &reply);
+  }
+
+  Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& in) override {
+    ARCHIL_RETURN_IF_ERROR(CheckRights("rights", in.rights.size()));
+    ARCHIL_RETURN_IF_ERROR(CheckRights("open inodes", in.opens.size()));
+    v1::ReclaimRequest request;
+    ToProto(in, &request);
+    v1::ReclaimReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::Reclaim, request, &reply));
+    return ReclaimReply{reply.number()};
+  }
+
+  Result<std::vector<RightInfo>> ListRights(const OpContext& ctx, const std::string& disk, uint32_t limit) override {
+    v1::ListRightsRequest request;
+    request.set_disk(disk);
+    request.set_limit(limit);
+    v1::ListRightsReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::ListRights, request, &reply));
+    std::vector<RightInfo> rights;
+    rights.reserve(reply.rights_size());
+    for (const v1::RightInfo& r : reply.rights()) {
+      ARCHIL_ASSIGN_OR_RETURN(const RightInfo info, Decoded(FromProto(r)));
+      rights.push_back(info);
+    }
+    return rights;
+  }
+
+  Status Revoke(const OpContext& ctx, const std::string& disk, SessionId session, InodeId ino) override {
+    v1::RevokeRequest request;
+    request.set_disk(disk);
+    request.set_session(session.value);
+    request.set_ino(ino.value);
+    v1::RevokeReply reply;
+    return channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::Revoke, request, &reply);
   }
 
   Result<CommitReply> Commit(const OpContext& ctx, const CommitRequest& in) override {

@@ -45,8 +45,8 @@ uint16_t PortOf(const sockaddr_storage& address) {
 
 class RpcServerImpl final : public RpcServer {
  public:
-  RpcServerImpl(std::unique_ptr<grpc::Server> server, HostPort address)
-      : server_(std::move(server)), address_(std::move(address)), mu_(RealScheduler()) {}
+  RpcServerImpl(std::unique_ptr<grpc::Server> server, HostPort address, std::vector<RpcService*> services)
+      : server_(std::move(server)), address_(std::move(address)), services_(std::move(services)), mu_(RealScheduler()) {}
   ~RpcServerImpl() override { Stop(absl::ZeroDuration()); }
 
   const HostPort& address() const override { return address_; }
@@ -56,12 +56,14 @@ class RpcServerImpl final : public RpcServer {
       MutexLock lock(mu_);
       if (std::exchange(stopped_, true)) return;
     }
+    for (RpcService* service : services_) service->EndWaits();
     server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(drain));
   }
 
  private:
   std::unique_ptr<grpc::Server> server_;
   const HostPort address_;
+  const std::vector<RpcService*> services_;
   Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 };
@@ -118,7 +120,7 @@ Result<std::unique_ptr<RpcServer>> RpcServer::Start(ReservedPort port, const std
   }
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || selected == 0) return BindError(EADDRINUSE, port.address());
-  return std::unique_ptr<RpcServer>(std::make_unique<RpcServerImpl>(std::move(server), port.address()));
+  return std::unique_ptr<RpcServer>(std::make_unique<RpcServerImpl>(std::move(server), port.address(), services));
 }
 
 std::string RpcVersion() {

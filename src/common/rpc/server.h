@@ -21,6 +21,8 @@ class RpcService {
   virtual ~RpcService() = default;
   // Owned by this object.
   virtual std::vector<grpc::Service*> GrpcServices() = 0;
+  // The server is about to stop: calls that wait for something to happen are to be answered now.
+  virtual void EndWaits() {}
 };
 
 // A port that nobody else can take, before it is served: the check that an address is usable, made early.

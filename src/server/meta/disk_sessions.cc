@@ -123,6 +123,8 @@ Result<OpenSessionReply> Disk::SessionReply(DiskCore& core, const SessionRecord&
   reply.inodes = range;
   reply.data_servers = host_.env.data.All();
   reply.server_time = host_.env.scheduler.clock().Wall();
+  reply.alone = true;
+  reply.number = 1;
   return reply;
 }
 

@@ -96,7 +96,7 @@ class MetaServerImpl final : public MetaServer {
     ARCHIL_ASSIGN_OR_RETURN(auto disk, ByName(request.disk));
     return Call<OpenSessionReply>(ctx, Effect::kChange, [&](auto done) { disk->OpenSession(request, done); });
   }
-  Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key) override {
+  Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key, uint64_t) override {
     ARCHIL_ASSIGN_OR_RETURN(auto disk, BySession(session));
     return Call<RenewReply>(ctx, Effect::kNone, [&](auto done) { disk->Renew(session, key, done); });
   }
@@ -104,6 +104,27 @@ class MetaServerImpl final : public MetaServer {
     ARCHIL_ASSIGN_OR_RETURN(auto disk, BySession(session));
     return Simple(Call<bool>(ctx, Effect::kChange, [&](auto done) { disk->CloseSession(session, key, done); }));
   }
+  Result<AcquireReply> Acquire(const OpContext&, const AcquireRequest&) override { return Code::kNotSupported; }
+  Result<PollReply> Poll(const OpContext&, SessionId, SessionKey, uint64_t) override { return Code::kNotSupported; }
+  Status AnswerRecall(const OpContext&, SessionId, SessionKey, const RecallAnswer&) override { return Code::kNotSupported; }
+  Status GiveBack(const OpContext&, SessionId, SessionKey, const std::vector<InodeId>&, const std::vector<InodeId>&) override {
+    return Code::kNotSupported;
+  }
+  Result<ReclaimReply> Reclaim(const OpContext&, const ReclaimRequest&) override { return Code::kNotSupported; }
+  Result<std::vector<RightInfo>> ListRights(const OpContext&, const std::string&, uint32_t) override { return Code::kNotSupported; }
+  Status Revoke(const OpContext&, const std::string&, SessionId, InodeId) override { return Code::kNotSupported; }
+  void AcquireAsync(const OpContext&, AcquireRequest, std::shared_ptr<WaitTicket>, std::function<void(Result<AcquireReply>)> done) override {
+    done(Code::kNotSupported);
+  }
+  void PollAsync(const OpContext&, SessionId, SessionKey, uint64_t, std::shared_ptr<WaitTicket>,
+                 std::function<void(Result<PollReply>)> done) override {
+    done(Code::kNotSupported);
+  }
+  void RevokeAsync(const OpContext&, const std::string&, SessionId, InodeId, std::shared_ptr<WaitTicket>,
+                   std::function<void(Status)> done) override {
+    done(Code::kNotSupported);
+  }
+  void EndWaits() override {}
   Result<CommitReply> Commit(const OpContext& ctx, const CommitRequest& request) override {
     return Call<CommitReply>(ctx, Effect::kChange, [&](auto done) { CommitAsync(ctx, request, done); });
   }
@@ -398,6 +419,28 @@ Result<uint64_t> MetaServerImpl::CollectGarbage(const OpContext& ctx) {
 }
 
 }  // namespace
+
+void WaitTicket::Cancel() {
+  std::function<void()> fn;
+  {
+    MutexLock lock(mu_);
+    cancelled_ = true;
+    fn = std::move(fn_);
+    fn_ = nullptr;
+  }
+  if (fn) fn();
+}
+
+void WaitTicket::WhenCancelled(std::function<void()> fn) {
+  {
+    MutexLock lock(mu_);
+    if (!cancelled_) {
+      fn_ = std::move(fn);
+      return;
+    }
+  }
+  fn();
+}
 
 Result<std::unique_ptr<MetaServer>> MetaServer::Open(const MetaServerEnv& env, const MetaServerConfig& config) {
   ARCHIL_RETURN_IF_ERROR(env.files.MakeDirs(config.dir));

@@ -46,7 +46,23 @@ struct MetaServerConfig {
   uint64_t log_segment_bytes = 64ULL << 20;   // a log segment is closed at this length
   uint64_t flush_bytes = 64ULL << 20;         // the state is flushed when this much of the log is not in it
   absl::Duration flush_interval = absl::Seconds(60);
+  absl::Duration recall_grace = absl::Seconds(5);  // LSE-1: for so long an answer may be owed without progress
   uint64_t total_bytes = 0;  // capacity that statfs shows for disks without quota; 0: 1 PiB
+};
+
+// How a caller gives up a call that waits. Thread safe. Owners: the caller, and the server while the call waits.
+class WaitTicket {
+ public:
+  explicit WaitTicket(Scheduler& scheduler) : mu_(scheduler) {}
+  // The call is answered soon, kInterrupted if nothing else came first. Once.
+  void Cancel();
+  // Runs `fn` when cancelled: in Cancel, or now. For the server; once.
+  void WhenCancelled(std::function<void()> fn);
+
+ private:
+  Mutex mu_;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  std::function<void()> fn_ ABSL_GUARDED_BY(mu_);
 };
 
 class MetaServer : public MetaService {
@@ -57,6 +73,15 @@ class MetaServer : public MetaService {
 
   // As the calls of the same name without Async; `done` runs once, on a thread of the server, and must not block.
   virtual void CommitAsync(const OpContext& ctx, CommitRequest request, std::function<void(Result<CommitReply>)> done) = 0;
+  // These wait, but occupy no thread. `ticket` may be null.
+  virtual void AcquireAsync(const OpContext& ctx, AcquireRequest request, std::shared_ptr<WaitTicket> ticket,
+                            std::function<void(Result<AcquireReply>)> done) = 0;
+  virtual void PollAsync(const OpContext& ctx, SessionId session, SessionKey key, uint64_t after, std::shared_ptr<WaitTicket> ticket,
+                         std::function<void(Result<PollReply>)> done) = 0;
+  virtual void RevokeAsync(const OpContext& ctx, const std::string& disk, SessionId session, InodeId ino, std::shared_ptr<WaitTicket> ticket,
+                           std::function<void(Status)> done) = 0;
+  // From now on these three never wait: they answer kUnavailable instead, the waiting ones too. Before a shutdown.
+  virtual void EndWaits() = 0;
   // Runs any other call of MetaService on a thread where it may block: `call` is run once.
   virtual void RunBlocking(std::function<void()> call) = 0;
 

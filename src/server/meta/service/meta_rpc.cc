@@ -71,6 +71,21 @@ class ControlHandlers final : public v1::Control::CallbackService {
   MetaServer& server_;
 };
 
+// Answers a call that waits for something to happen; whose caller has left is given up. Owns itself: gone after OnDone.
+class Waiting final : public Reactor {
+ public:
+  const std::shared_ptr<WaitTicket>& ticket() const { return ticket_; }
+  Reactor* Answer(const Status& status) {
+    Finish(ToGrpc(status));
+    return this;
+  }
+  void OnCancel() override { ticket_->Cancel(); }
+  void OnDone() override { delete this; }
+
+ private:
+  const std::shared_ptr<WaitTicket> ticket_ = std::make_shared<WaitTicket>(RealScheduler());  // owners: this and the server's wait
+};
+
 using CommitMessages = OwnedMessages<v1::CommitRequest, v1::CommitReply>;
 
 class MetaHandlers final : public v1::Meta::CallbackService {
@@ -89,7 +104,7 @@ class MetaHandlers final : public v1::Meta::CallbackService {
   Reactor* Renew(Call* call, const v1::RenewRequest* request, v1::RenewReply* reply) override {
     return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
       if (!request->has_key()) return Missing("key");
-      ARCHIL_ASSIGN_OR_RETURN(auto out, server_.Renew(ctx, SessionId(request->session()), FromProto(request->key())));
+      ARCHIL_ASSIGN_OR_RETURN(auto out, server_.Renew(ctx, SessionId(request->session()), FromProto(request->key()), request->progress()));
       ToProto(out, reply);
       return Ok();
     });
@@ -99,6 +114,73 @@ class MetaHandlers final : public v1::Meta::CallbackService {
     return Run(server_, call, [this, request](const OpContext& ctx) -> Status {
       if (!request->has_key()) return Missing("key");
       return server_.CloseSession(ctx, SessionId(request->session()), FromProto(request->key()));
+    });
+  }
+
+  Reactor* Acquire(Call* call, const v1::AcquireRequest* request, v1::AcquireReply* reply) override {
+    auto* reactor = new Waiting;
+    auto in = FromProto(*request);
+    if (!in.ok()) return reactor->Answer(in.error());
+    server_.AcquireAsync(ContextOf(*call), std::move(in).value(), reactor->ticket(), [reactor, reply](Result<AcquireReply> result) {
+      if (!result.ok()) return (void)reactor->Answer(result.error());
+      ToProto(*result, reply);
+      reactor->Answer(CheckReplySize(*reply));
+    });
+    return reactor;
+  }
+
+  Reactor* Poll(Call* call, const v1::PollRequest* request, v1::PollReply* reply) override {
+    auto* reactor = new Waiting;
+    if (!request->has_key()) return reactor->Answer(Missing("key"));
+    server_.PollAsync(ContextOf(*call), SessionId(request->session()), FromProto(request->key()), request->after(), reactor->ticket(),
+                      [reactor, reply](Result<PollReply> result) {
+                        if (!result.ok()) return (void)reactor->Answer(result.error());
+                        ToProto(*result, reply);
+                        reactor->Answer(Ok());
+                      });
+    return reactor;
+  }
+
+  Reactor* Revoke(Call* call, const v1::RevokeRequest* request, v1::RevokeReply*) override {
+    auto* reactor = new Waiting;
+    if (const Status s = CheckText("name of the disk", request->disk()); !s.ok()) return reactor->Answer(s);
+    server_.RevokeAsync(ContextOf(*call), request->disk(), SessionId(request->session()), InodeId(request->ino()), reactor->ticket(),
+                        [reactor](Status s) { reactor->Answer(s); });
+    return reactor;
+  }
+
+  Reactor* AnswerRecall(Call* call, const v1::AnswerRecallRequest* request, v1::AnswerRecallReply*) override {
+    return Run(server_, call, [this, request](const OpContext& ctx) -> Status {
+      if (!request->has_key()) return Missing("key");
+      ARCHIL_ASSIGN_OR_RETURN(const RecallAnswer answer, FromProto(*request));
+      return server_.AnswerRecall(ctx, SessionId(request->session()), FromProto(request->key()), answer);
+    });
+  }
+
+  Reactor* GiveBack(Call* call, const v1::GiveBackRequest* request, v1::GiveBackReply*) override {
+    return Run(server_, call, [this, request](const OpContext& ctx) -> Status {
+      if (!request->has_key()) return Missing("key");
+      ARCHIL_ASSIGN_OR_RETURN(const auto inodes, InodesFromProto("inodes", request->inodes()));
+      ARCHIL_ASSIGN_OR_RETURN(const auto opens, InodesFromProto("open inodes", request->opens()));
+      return server_.GiveBack(ctx, SessionId(request->session()), FromProto(request->key()), inodes, opens);
+    });
+  }
+
+  Reactor* Reclaim(Call* call, const v1::ReclaimRequest* request, v1::ReclaimReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      ARCHIL_ASSIGN_OR_RETURN(const ReclaimRequest in, FromProto(*request));
+      ARCHIL_ASSIGN_OR_RETURN(const ReclaimReply out, server_.Reclaim(ctx, in));
+      reply->set_number(out.number);
+      return Ok();
+    });
+  }
+
+  Reactor* ListRights(Call* call, const v1::ListRightsRequest* request, v1::ListRightsReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      ARCHIL_RETURN_IF_ERROR(CheckText("name of the disk", request->disk()));
+      ARCHIL_ASSIGN_OR_RETURN(const auto rights, server_.ListRights(ctx, request->disk(), request->limit()));
+      for (const RightInfo& info : rights) ToProto(info, reply->add_rights());
+      return CheckReplySize(*reply);
     });
   }
 
@@ -237,10 +319,12 @@ class MetaHandlers final : public v1::Meta::CallbackService {
 
 class MetaRpcService final : public RpcService {
  public:
-  explicit MetaRpcService(MetaServer& server) : control_(server), meta_(server) {}
+  explicit MetaRpcService(MetaServer& server) : server_(server), control_(server), meta_(server) {}
   std::vector<grpc::Service*> GrpcServices() override { return {&control_, &meta_}; }
+  void EndWaits() override { server_.EndWaits(); }
 
  private:
+  MetaServer& server_;
   ControlHandlers control_;
   MetaHandlers meta_;
 };

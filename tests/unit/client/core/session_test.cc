@@ -44,7 +44,7 @@ class ScriptedMeta final : public MetaService {
     reply.server_time = scheduler_.clock().Wall() + absl::Seconds(5);
     return reply;
   }
-  Result<RenewReply> Renew(const OpContext&, SessionId, SessionKey) override {
+  Result<RenewReply> Renew(const OpContext&, SessionId, SessionKey, uint64_t) override {
     absl::Duration delay;
     Code code;
     {
@@ -79,6 +79,15 @@ class ScriptedMeta final : public MetaService {
   Result<std::vector<DiskInfo>> ListDisks(const OpContext&) override { return Code::kNotSupported; }
   Result<DiskInfo> ShowDisk(const OpContext&, const std::string&) override { return Code::kNotSupported; }
   Status DeleteDisk(const OpContext&, const std::string&, bool) override { return Code::kNotSupported; }
+  Result<AcquireReply> Acquire(const OpContext&, const AcquireRequest&) override { return Code::kNotSupported; }
+  Result<PollReply> Poll(const OpContext&, SessionId, SessionKey, uint64_t) override { return Code::kNotSupported; }
+  Status AnswerRecall(const OpContext&, SessionId, SessionKey, const RecallAnswer&) override { return Code::kNotSupported; }
+  Status GiveBack(const OpContext&, SessionId, SessionKey, const std::vector<InodeId>&, const std::vector<InodeId>&) override {
+    return Code::kNotSupported;
+  }
+  Result<ReclaimReply> Reclaim(const OpContext&, const ReclaimRequest&) override { return Code::kNotSupported; }
+  Result<std::vector<RightInfo>> ListRights(const OpContext&, const std::string&, uint32_t) override { return Code::kNotSupported; }
+  Status Revoke(const OpContext&, const std::string&, SessionId, InodeId) override { return Code::kNotSupported; }
   Result<CommitReply> Commit(const OpContext&, const CommitRequest&) override { return Code::kNotSupported; }
   Result<InodeInfo> GetInode(const OpContext&, SessionId, InodeId) override { return Code::kNotSupported; }
   Result<InodeInfo> Lookup(const OpContext&, SessionId, InodeId, const std::string&) override { return Code::kNotSupported; }

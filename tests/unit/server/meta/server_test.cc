@@ -58,7 +58,7 @@ TEST_F(ServerTest, ASilentHolderIsEndedOnlyWhenSomebodyWantsTheDisk) {
   ASSERT_TRUE(w.Start().ok());
   a.Use(w.meta());
   EXPECT_EQ(a.Commit({a.File(kRootInode, "too-late")}).code(), Code::kFenced);
-  EXPECT_EQ(w.meta().Renew({}, a.id(), a.key()).code(), Code::kFenced);
+  EXPECT_EQ(w.meta().Renew({}, a.id(), a.key(), 0).code(), Code::kFenced);
 }
 
 TEST_F(ServerTest, AfterARestartKnownSessionsHaveAFreshLease) {
@@ -74,7 +74,7 @@ TEST_F(ServerTest, AfterARestartKnownSessionsHaveAFreshLease) {
   clock.Advance(absl::Seconds(14));
   EXPECT_EQ(TestSession::Open(w.meta(), "disk", {2, 2}, "b").code(), Code::kHeldElsewhere);
   a.Use(w.meta());
-  auto renewed = w.meta().Renew({}, a.id(), a.key());
+  auto renewed = w.meta().Renew({}, a.id(), a.key(), 0);
   ASSERT_TRUE(renewed.ok());
   EXPECT_EQ(renewed->applied, Seq{1});
   clock.Advance(absl::Seconds(14));
@@ -249,7 +249,7 @@ TEST_F(GcTest, AReleasedSegmentOfALiveSessionWaitsForItsGrace) {
   EXPECT_EQ(Held(w).size(), 2u);
   for (int i = 0; i < 6; ++i) {
     clock.Advance(absl::Minutes(2));
-    ASSERT_TRUE(w.meta().Renew({}, a.id(), a.key()).ok());
+    ASSERT_TRUE(w.meta().Renew({}, a.id(), a.key(), 0).ok());
   }
   ASSERT_TRUE(w.meta().CollectGarbage({}).ok());
   EXPECT_EQ(Held(w), std::vector<SegmentId>{grants[1].segment});
