@@ -25,7 +25,8 @@ constexpr Pair kPairs[] = {
     {Code::kReadOnly, EROFS},        {Code::kBadHandle, EBADF},
     {Code::kStale, ESTALE},          {Code::kNotSupported, EOPNOTSUPP},
     {Code::kNoSuchAddress, ENXIO},   {Code::kTooBig, E2BIG},
-    {Code::kNotImplemented, ENOSYS}, {Code::kTryAgain, EAGAIN},
+    {Code::kNotImplemented, ENOSYS}, {Code::kDeadlock, EDEADLK},
+    {Code::kNoLocks, ENOLCK},        {Code::kTryAgain, EAGAIN},
     {Code::kInterrupted, EINTR},     {Code::kIo, EIO},
 };
 

@@ -41,6 +41,8 @@ std::string_view CodeName(Code code) {
     case Code::kHeldElsewhere: return "held_elsewhere";
     case Code::kNoSuchDisk: return "no_such_disk";
     case Code::kNotImplemented: return "not_implemented";
+    case Code::kDeadlock: return "deadlock";
+    case Code::kNoLocks: return "no_locks";
     case Code::kUnavailable: return "unavailable";
     case Code::kTryAgain: return "try_again";
     case Code::kWouldBlock: return "would_block";

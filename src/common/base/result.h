@@ -47,6 +47,8 @@ enum class Code : uint8_t {
   kHeldElsewhere = 25, // another session holds what was asked for
   kNoSuchDisk = 26,
   kNotImplemented = 27,  // ENOSYS
+  kDeadlock = 28,        // EDEADLK
+  kNoLocks = 29,         // ENOLCK: a limit on locks was reached
   // --- not applied
   kUnavailable = 64,  // the server cannot be reached or is not ready
   kTryAgain = 65,     // EAGAIN; a limit was reached, later it may work
