@@ -19,10 +19,11 @@ struct Entry {
     kPresent,
     kRemoved,  // here, while the directory is not complete
     kAbsent,   // said the server
+    kStale,    // nothing is known of it but its cookie
   };
   std::string name;
   InodeId ino;
-  uint64_t order = 0;  // kPresent: cookie; kAbsent: age
+  uint64_t order = 0;  // kPresent, kStale: cookie; kAbsent: age
   FileType type = FileType::kRegular;
   State state = State::kPresent;
 };
@@ -124,6 +125,7 @@ DirIndex::~DirIndex() = default;
 DirIndex::Answer DirIndex::Find(std::string_view name, DirItemRef* out) const {
   const Entry* entry = impl_->Get(name);
   if (entry == nullptr) return complete_ ? Answer::kAbsent : Answer::kUnknown;
+  if (entry->state == Entry::State::kStale) return Answer::kUnknown;
   if (entry->state != Entry::State::kPresent) return Answer::kAbsent;
   if (out != nullptr) *out = RefOf(*entry);
   return Answer::kPresent;
@@ -158,14 +160,17 @@ bool DirIndex::Load(std::string_view name, InodeId ino, FileType type) {
   if (complete_) return false;
   const Entry* entry = impl_->Get(name);
   // A negative is an older answer of the same server; what we changed ourselves is not.
-  if (entry != nullptr && entry->state != Entry::State::kAbsent) return false;
-  impl_->Enter(name, ino, type, impl_->next_loaded++);
+  const bool stale = entry != nullptr && entry->state == Entry::State::kStale;
+  if (entry != nullptr && entry->state != Entry::State::kAbsent && !stale) return false;
+  impl_->Enter(name, ino, type, stale ? entry->order : impl_->next_loaded++);
   return true;
 }
 
 void DirIndex::LoadAbsent(std::string_view name) {
-  if (complete_ || impl_->Get(name) != nullptr) return;
-  Entry* entry = impl_->New(name);
+  if (complete_) return;
+  Entry* entry = impl_->Get(name);
+  if (entry != nullptr && entry->state != Entry::State::kStale) return;
+  if (entry == nullptr) entry = impl_->New(name);
   entry->state = Entry::State::kAbsent;
   entry->order = impl_->next_age++;
   impl_->by_age.emplace(entry->order, entry);
@@ -174,6 +179,13 @@ void DirIndex::LoadAbsent(std::string_view name) {
 
 void DirIndex::ForgetRemoved() {
   impl_->DropAll([](const Entry& entry) { return entry.state == Entry::State::kRemoved; });
+}
+
+void DirIndex::Invalidate() {
+  complete_ = false;
+  impl_->DropAll([](const Entry& entry) { return entry.state == Entry::State::kRemoved || entry.state == Entry::State::kAbsent; });
+  for (const auto& [cookie, entry] : impl_->by_cookie) entry->state = Entry::State::kStale;
+  impl_->by_cookie.clear();
 }
 
 void DirIndex::SetComplete() {

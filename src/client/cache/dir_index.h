@@ -32,7 +32,7 @@ class DirIndex {
   explicit DirIndex(bool complete);
   ~DirIndex();
 
-  // kUnknown only while the directory is not complete and the name was never seen nor removed here.
+  // kUnknown only while the directory is not complete and the name was never seen nor removed here since the last Invalidate.
   Answer Find(std::string_view name, DirItemRef* out) const;
   // A name that was absent or unknown. Precondition: not present.
   void Insert(std::string_view name, InodeId ino, FileType type);
@@ -50,6 +50,9 @@ class DirIndex {
   // Removed names are unknown again, unless complete. Precondition: every op on this directory is durable and no older answer
   // of the server is on its way.
   void ForgetRemoved();
+  // Nothing that is known may be believed any more: every name is unknown. Names keep their cookies, for listings that are under
+  // way, until the next SetComplete.
+  void Invalidate();
   // Every name of the server's listing was loaded: what is not present is absent.
   void SetComplete();
   bool complete() const { return complete_; }

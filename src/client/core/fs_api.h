@@ -92,6 +92,16 @@ class KernelCache {
   virtual ~KernelCache() = default;
   virtual void InvalidateInode(InodeId ino, uint64_t offset, uint64_t length /* 0: attributes only */) = 0;
   virtual void InvalidateEntry(InodeId parent, const std::string& name) = 0;
+  // Drops names and what is cached of inodes, and returns when the kernel has done so, or when `blocked` says that it cannot:
+  // that a request holds locks on pages and waits for the caller (asked every few milliseconds; the rest is done as soon as
+  // they are free). Names, present and absent ones: all of the mount's, the kernel asks for them again. An inode's attributes
+  // always, its pages (a directory's: the cached listing) if wanted.
+  struct Drop {
+    InodeId ino;
+    bool pages = true;
+  };
+  enum class Names : uint8_t { kKeep, kForget };
+  virtual void DropNow(Names names, const std::vector<Drop>& inodes, const std::function<bool()>& blocked) = 0;
 };
 
 struct SyncReport {

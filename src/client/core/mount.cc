@@ -28,7 +28,10 @@ class MountImpl final : public Mount {
 
   Status Start(const OpContext& ctx) {
     ARCHIL_RETURN_IF_ERROR(session_.Open(ctx));
-    session_.Start([this](Session::State state) { vfs_.SessionChanged(state); });
+    session_.Start({[this](Session::State state) { vfs_.SessionChanged(state); },
+                    [this](const SessionMessage& message) { vfs_.OnMessage(message); },
+                    [this] { return vfs_.HeldForReclaim(); }, [this](uint64_t number) { vfs_.Reclaimed(number); },
+                    [this] { return vfs_.progress(); }});
     writeback_.Start();
     const Status root = vfs_.OpenRoot(ctx);
     if (!root.ok()) (void)Close(ctx);
@@ -44,6 +47,7 @@ class MountImpl final : public Mount {
     if (closed_) return SyncReport{};
     auto report = vfs_.Sync(ctx);
     closed_ = true;
+    vfs_.StopRecalls();
     writeback_.Stop();
     session_.Stop();
     if (!report.ok()) return report;
@@ -61,6 +65,7 @@ class MountImpl final : public Mount {
       MutexLock lock(writeback_.state_.mu);
       writeback_.Break("the mount was abandoned");
     }
+    vfs_.StopRecalls();
     writeback_.Stop();
     session_.Stop();
   }

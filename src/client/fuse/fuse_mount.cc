@@ -26,6 +26,8 @@ namespace {
 
 // The largest WRITE (1 MiB, 256 pages) and the header page that libfuse reckons with.
 constexpr size_t kRequestBuffer = (256 + 1) * 4096;
+// FUSE_NOTIFY_INC_EPOCH of linux/fuse.h, newer than the headers of Debian 12.
+constexpr int32_t kNotifyIncEpoch = 8;
 // How often a request whose thread was interrupted is looked at again.
 constexpr int kRecheckMillis = 100;
 
@@ -256,6 +258,15 @@ ssize_t FuseMountImpl::Send(int fd, iovec* iov, int count) {
 }
 
 void FuseMountImpl::Deliver(const KernelNotifier::Item& item) {
+  if (item.all_names) {
+    // libfuse 3.14 does not know this one (Linux 6.16, FUSE 7.44). It does not wait for anything.
+    fuse_out_header header = {};
+    header.len = sizeof(header);
+    header.error = kNotifyIncEpoch;
+    iovec iov = {&header, sizeof(header)};
+    (void)Send(fd_, &iov, 1);
+    return;
+  }
   const fuse_ino_t node = session_.NodeOf(item.ino);
   if (!item.name.empty()) {
     fuse_lowlevel_notify_inval_entry(se_, node, item.name.data(), item.name.size());

@@ -24,8 +24,11 @@ class KernelNotifier final : public KernelCache {
     uint64_t offset = 0;
     uint64_t length = 0;
     std::string name;
+    bool all_names = false;  // every name of the mount is asked for again
+    std::shared_ptr<std::atomic<size_t>> left;  // of a DropNow: counted down when it is done. Owners: the items and the call
   };
-  static constexpr size_t kThreads = 2;
+  // A delivery may be held up by a request of its inode, and holds up what stands behind it.
+  static constexpr size_t kThreads = 8;
   static constexpr size_t kQueueLimit = 65536;
 
   KernelNotifier(Scheduler& scheduler, std::function<void(const Item&)> deliver);
@@ -39,6 +42,7 @@ class KernelNotifier final : public KernelCache {
 
   void InvalidateInode(InodeId ino, uint64_t offset, uint64_t length) override;
   void InvalidateEntry(InodeId parent, const std::string& name) override;
+  void DropNow(Names names, const std::vector<Drop>& inodes, const std::function<bool()>& blocked) override;
 
   uint64_t delivered() const { return delivered_.load(std::memory_order_relaxed); }
 
@@ -52,12 +56,15 @@ class KernelNotifier final : public KernelCache {
     std::unique_ptr<Thread> thread;
   };
   void Push(Item item);
+  void Done(const Item& item);
   void Run(Lane& lane);
 
   Scheduler& scheduler_;
   const std::function<void(const Item&)> deliver_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::atomic<uint64_t> delivered_{0};
+  Mutex done_mu_;
+  CondVar done_;  // a DropNow may be complete
 };
 
 }  // namespace archil

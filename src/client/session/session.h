@@ -1,5 +1,5 @@
-// Session: this mount's relation with the metadata server: lease, heartbeats, ranges of inode numbers, segments to
-// write to. Thread safe; its lock is a leaf (nothing else is taken under it), callbacks run without it.
+// Session: this mount's relation with the metadata server: lease, heartbeats, what the server asks for (recalls), ranges of
+// inode numbers, segments to write to. Thread safe; its lock is a leaf (nothing else is taken under it), callbacks run without it.
 //
 // LSE-1: the lease is counted from the sending of the newest answered renewal, on the boot clock, so the
 // client always stops before the server gives its rights to somebody else.
@@ -33,10 +33,19 @@ class Session {
 
   // Opens at the server. Called once, before everything else.
   Status Open(const OpContext& ctx);
-  // Starts the heartbeat. `on_change` runs on its thread after each change of state, without locks.
-  void Start(std::function<void(State)> on_change);
-  // Ends the heartbeat thread; no RPC. Idempotent.
+  // Called on threads of the session, without locks.
+  struct Events {
+    std::function<void(State)> on_change;                         // after each change of state
+    std::function<void(const SessionMessage&)> on_message;        // may take long; several at a time
+    std::function<ReclaimRequest()> held;                         // after a restart of the server: what to reclaim
+    std::function<void(uint64_t)> on_reclaimed;
+    std::function<uint64_t()> progress;                           // grows while recalls are worked on
+  };
+  void Start(Events events);
+  // Ends all threads; the caller sees to it that on_message returns. No RPC but those under way. Idempotent.
   void Stop();
+  // Tells the server, again until it has heard; returns early when the session ends.
+  void Answer(const RecallAnswer& answer);
   // Tells the server; after Stop.
   Status Close(const OpContext& ctx);
 
@@ -66,6 +75,10 @@ class Session {
 
  private:
   void HeartbeatLoop();
+  void PollLoop();
+  void MessageLoop();
+  void Reclaim(const OpContext& ctx);
+  bool Over();
   void Beat(bool want_inodes);
   void Renewed(BootTime sent, const RenewReply& reply);
   void SetState(State state, std::string detail);
@@ -76,7 +89,8 @@ class Session {
   MountConfig config_;
   SessionKey key_;
   OpenSessionReply reply_;
-  std::function<void(State)> on_change_;
+  Events events_;
+  CancelFlag stop_;  // ends RPCs that wait
 
   std::atomic<int64_t> lease_end_ns_{0};  // boot clock
   std::atomic<int64_t> clock_offset_ns_{0};
@@ -92,7 +106,8 @@ class Session {
   std::deque<InodeRange> ranges_ ABSL_GUARDED_BY(mu_);
   std::deque<SegmentGrant> segments_ ABSL_GUARDED_BY(mu_);
   std::vector<SegmentId> releases_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<Thread> thread_;
+  std::deque<SessionMessage> messages_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<Thread>> threads_;
 };
 
 std::string_view StateName(Session::State state);

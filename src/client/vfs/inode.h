@@ -17,6 +17,20 @@ struct Inode {
   Attr attr;  // the merged view: with every acknowledged change
   std::string target;
   InodeId parent;  // directories: the one above, 0 if root or removed
+  // Others: the directory whose right covers it; 0: only a right of its own does (docs/delegation.md).
+  InodeId home;
+  uint32_t covered = 0;  // directories: inodes in memory whose home it is
+  // What stands here is true: it was loaded (or born) under a right that was held since. Otherwise it is loaded again.
+  bool valid = true;
+  // Born here and never given up: no other mount can have it open.
+  bool only_ours = false;
+  bool told_open = false;       // a server was told that it is open here: it must hear of the last close
+  uint32_t waiting_writes = 0;  // calls that wait for the right to write: the kernel may hold locks on pages for them
+  bool drop_pages = false;      // the kernel's pages go when the last of those is answered
+  bool recached = false;        // while it is given up: the kernel was handed pages after it had been told to drop them
+  bool sealed = false;          // while it is given up: the kernel dropped all, reads and changes wait for the end
+  uint32_t carved = 0;          // directories: files in it that were wanted for writing one by one
+  uint64_t generation = 0;      // +1 whenever what stands here stops being true
 
   uint64_t lookups = 0;  // references of the kernel (FORGET gives them back)
   uint32_t opens = 0;    // open handles
@@ -25,6 +39,7 @@ struct Inode {
   bool mapped = false;   // `map` knows every chunk (born here), so allocated bytes are exact
 
   Seq last_op;  // newest op of the log that touches it; above the durable one it cannot leave memory
+  Seq covered_last;  // directories: newest op that touches an inode that it covers, or covered then
   // Written to since its dirty bytes were last taken.
   bool in_dirty_list = false;
   uint32_t clear_mode = 0;  // set-id bits that writes cleared since then

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "client/delegation/rights.h"
 #include "client/oplog/op_log.h"
 #include "client/vfs/inode.h"
 #include "common/env/sched.h"
@@ -42,9 +43,13 @@ class MountState {
   absl::flat_hash_map<HandleId, Handle> handles ABSL_GUARDED_BY(mu);
   HandleId next_handle ABSL_GUARDED_BY(mu) = 1;
   OpLog log ABSL_GUARDED_BY(mu);
+  Rights rights ABSL_GUARDED_BY(mu);
   Timestamp last_time ABSL_GUARDED_BY(mu);
   // Inodes that the kernel forgot and that may be dropped, oldest first; checked again before they are.
   std::deque<InodeId> droppable ABSL_GUARDED_BY(mu);
+
+  // Rights that operations asked for and have not used yet, with how many: a recall lets them be used once.
+  absl::flat_hash_map<InodeId, uint32_t> claims ABSL_GUARDED_BY(mu);
 
   // The mount can do nothing more (fenced, closed, a log that the server refuses); why.
   bool broken ABSL_GUARDED_BY(mu) = false;
@@ -59,7 +64,37 @@ class MountState {
   // Nothing of ours hangs on it and the server has all of it.
   bool Droppable(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     return inode.lookups == 0 && inode.opens == 0 && inode.pins == 0 && inode.last_op <= log.durable() &&
-           !inode.in_dirty_list && !(inode.map && inode.map->has_memory()) && inode.ino() != kRootInode;
+           !inode.in_dirty_list && !(inode.map && inode.map->has_memory()) && inode.ino() != kRootInode &&
+           inode.covered == 0 && inode.covered_last <= log.durable();
+  }
+
+  // --- What the mount may do with an inode in memory.
+  bool MayRead(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return inode.valid && rights.MayRead(inode.ino(), inode.home);
+  }
+  bool MayChange(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return inode.valid && !inode.sealed && rights.MayChange(inode.ino(), inode.home);
+  }
+  // It holds what `right` asks for, whether or not it is just being given up.
+  bool Holds(const Inode& inode, Right right) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return inode.valid && rights.RightOf(inode.ino(), inode.home) >= right;
+  }
+  bool ReadsWait(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return inode.sealed || rights.ReadsWait(inode.ino(), inode.home);
+  }
+  // The kernel is handed bytes of it that it may keep: a recall drops them again.
+  void HandedOut(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (!MayCache(inode)) inode.recached = true;
+  }
+  bool MayCache(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return inode.valid && rights.MayCache(inode.ino(), inode.home);
+  }
+  // From now on `home` covers it; 0: nothing does.
+  void SetHome(Inode& inode, InodeId home) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (inode.home == home) return;
+    if (Inode* old = Find(inode.home)) --old->covered;
+    inode.home = home;
+    if (Inode* now = Find(home)) ++now->covered;
   }
 
   // --- Replies that are on their way while an inode leaves memory and comes back must not bring old state: a load has
@@ -70,24 +105,82 @@ class MountState {
   }
   void EndLoad(uint64_t stamp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     loads_.erase(stamp);
-    if (loads_.empty()) dropped_changed_.clear();
+    if (loads_.empty()) not_fresh_.clear();
   }
   // What a load that began at `stamp` says of `ino` may be believed.
   bool Fresh(InodeId ino, uint64_t stamp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    const auto it = dropped_changed_.find(ino);
-    return it == dropped_changed_.end() || it->second < stamp;
+    if (stamp <= all_not_fresh_) return false;
+    const auto it = not_fresh_.find(ino);
+    return it == not_fresh_.end() || it->second < stamp;
   }
+  // Loads that have begun are not to be believed about it, or about anything.
+  void NotFresh(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (!loads_.empty()) not_fresh_[ino] = ++stamp_;
+  }
+  void NothingFresh() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { all_not_fresh_ = stamp_; }
+
   // Precondition: Droppable.
   void Drop(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     const auto it = inodes.find(ino);
-    if (!loads_.empty() && it->second->last_op) dropped_changed_[ino] = ++stamp_;
+    Inode& inode = *it->second;
+    if (inode.last_op) NotFresh(ino);
+    SetHome(inode, InodeId{});
+    if (inode.attr.nlink == 0) rights.Erase(ino);
     inodes.erase(it);
   }
 
  private:
   uint64_t stamp_ ABSL_GUARDED_BY(mu) = 0;
   std::set<uint64_t> loads_ ABSL_GUARDED_BY(mu);
-  absl::flat_hash_map<InodeId, uint64_t> dropped_changed_ ABSL_GUARDED_BY(mu);
+  absl::flat_hash_map<InodeId, uint64_t> not_fresh_ ABSL_GUARDED_BY(mu);
+  uint64_t all_not_fresh_ ABSL_GUARDED_BY(mu) = 0;
+};
+
+// A pin and a load stamp for the time without the lock.
+class LoadScope {
+ public:
+  LoadScope(MountState& state, Inode* pinned) ABSL_NO_THREAD_SAFETY_ANALYSIS
+      : mount_(state), pinned_(pinned), stamp_(state.BeginLoad()) {
+    if (pinned_ != nullptr) ++pinned_->pins;
+  }
+  ~LoadScope() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (pinned_ != nullptr) --pinned_->pins;
+    mount_.EndLoad(stamp_);
+  }
+  uint64_t stamp() const { return stamp_; }
+
+ private:
+  MountState& mount_;
+  Inode* pinned_;
+  uint64_t stamp_;
+};
+
+// What one operation asked the server for: it keeps these rights until it ends, or needs more (then it lets go first:
+// nobody waits for a right with another one in hand).
+class Claim {
+ public:
+  explicit Claim(MountState& state) : mount_(state) {}
+  ~Claim() ABSL_NO_THREAD_SAFETY_ANALYSIS { Release(); }
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+  void Add(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mount_.mu) {
+    ++mount_.claims[ino];
+    held_.push_back(ino);
+  }
+  void Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mount_.mu) {
+    if (held_.empty()) return;
+    for (const InodeId ino : held_) {
+      const auto it = mount_.claims.find(ino);
+      if (--it->second == 0) mount_.claims.erase(it);
+    }
+    held_.clear();
+    mount_.changed.SignalAll();
+  }
+
+ private:
+  MountState& mount_;
+  std::vector<InodeId> held_;
 };
 
 }  // namespace archil

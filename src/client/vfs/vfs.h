@@ -9,9 +9,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "client/core/fs_api.h"
 #include "client/read/segment_reader.h"
 #include "client/session/session.h"
@@ -31,6 +33,15 @@ class Vfs final : public FsApi {
   void SetKernelCache(KernelCache* kernel) { kernel_ = kernel; }
   // The lease ran out or came back, or the session is over. Without locks.
   void SessionChanged(Session::State state);
+  // Does what the server asks for, and answers it; may take long. Without locks, on a thread of its own.
+  void OnMessage(const SessionMessage& message);
+  // After a restart of the server: what this session holds. `number`: what Reclaim answered.
+  ReclaimRequest HeldForReclaim();
+  void Reclaimed(uint64_t number);
+  // Grows while recalls come nearer to their answers.
+  uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+  // Ends waits of OnMessage; what it was doing is not answered.
+  void StopRecalls();
 
   InodeId Root() const override { return root_; }
   Result<Entry> Lookup(const OpContext& ctx, InodeId parent, std::string_view name) override;
@@ -98,8 +109,12 @@ class Vfs final : public FsApi {
 
   // --- what must be in memory. True: it is, the lock was never given up. False: it was asked for; look again from the
   // start. `pinned` inodes stay in memory meanwhile.
-  Result<bool> EnsureInode(const OpContext& ctx, InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
-  Result<bool> EnsureDir(const OpContext& ctx, InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // The rights, all at once, and what they cover: every wanted inode is in memory and true.
+  Result<bool> Need(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> EnsureInode(const OpContext& ctx, Claim& claim, InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> EnsureDir(const OpContext& ctx, Claim& claim, InodeId ino, Right right)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Result<bool> EnsureName(const OpContext& ctx, Inode& dir, std::string_view name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Result<bool> EnsureComplete(const OpContext& ctx, Inode& dir) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
@@ -108,7 +123,34 @@ class Vfs final : public FsApi {
   Result<bool> EnsureXattrs(const OpContext& ctx, Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Result<bool> EnsureInodeNumber(const OpContext& ctx, InodeId* ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Status LoadListing(const OpContext& ctx, Inode& dir) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> LoadAlone(const OpContext& ctx, InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // What the server said of an inode that a right covers enters memory, if no truth about it is there.
   void Insert(const InodeInfo& info, InodeId parent, uint64_t stamp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void InsertPage(Inode& dir, const DirPage& page, uint64_t stamp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void Refresh(Inode& inode, const InodeInfo& info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+
+  // --- vfs_rights.cc: getting rights, and giving them up
+  Result<bool> Acquire(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  AcquireRequest RequestFor(absl::Span<const Want> wants) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void Install(const AcquireReply& reply, uint64_t stamp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  bool AcquiresUpTo(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  bool Claimed(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void Recall(const SessionMessage& message);
+  void RecallAlone(const SessionMessage& message);
+  void ForCovered(InodeId ino, const std::function<void(Inode&)>& fn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // These give the lock up for a while.
+  void DropNow(KernelCache::Names names, const std::vector<KernelCache::Drop>& drops)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void DropFromKernel(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void SealFromKernel(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // What the kernel must drop before `ino` is given up.
+  std::vector<KernelCache::Drop> KernelDrops(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // Commits what touches `ino` and what it covers.
+  Status FlushFor(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void GiveUp(const SessionMessage& message, RecallAnswer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void GiveUpInode(Inode& inode, RecallAnswer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  std::vector<HeldRight> KeepsOfAlone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   // What an unsuccessful answer means for the call: an error to return, or "look again" after a pause while the
   // server is away and the deadline has not passed.
   Result<bool> RetryLater(const OpContext& ctx, const Error& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
@@ -118,14 +160,21 @@ class Vfs final : public FsApi {
   Timestamp NextTime() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Result<Entry> MakeNode(const OpContext& ctx, InodeId parent, std::string_view name, NewNode node, Inode** made)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
-  Result<bool> FindForChange(const OpContext& ctx, InodeId parent, std::string_view name, Inode** dir,
-                             DirItemRef* item, Inode** child) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // `dir` must be covered for change already.
+  Result<bool> FindName(const OpContext& ctx, InodeId parent, std::string_view name, Inode** dir, InodeId* child) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void TouchDir(Inode& dir, Timestamp now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // It has another number of names than one from now on: only a right of its own covers it.
+  void Uncover(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // Its bytes may be forgotten when its last name and handle here are gone: no other mount can have it open.
+  bool OnlyOurs(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // Right before the op that removes the inode's last name: bytes that others may still read get their place before it.
+  void BeforeLastName(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   // The inode lost its last name.
   void LostLastName(Inode& inode, bool still_open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   RenameDecision CheckRename(const Inode& from_dir, const Inode& to_dir, const Inode& moved, const Inode* victim,
                              RenameMode mode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
-  Result<bool> EnsureAncestors(const OpContext& ctx, Inode& dir) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // READ on every directory above, so that no loop can be made (REN-1); wanted ones are left out.
+  void AddAncestors(const Inode& dir, std::vector<Want>& wants) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   // Precondition: CheckRename decided so, and the link counts of the parents are set.
   void ApplyRename(Inode& from_dir, std::string_view name, Inode& to_dir, std::string_view new_name, Inode& moved,
                    Inode* victim, RenameMode mode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
@@ -139,13 +188,14 @@ class Vfs final : public FsApi {
 
   // --- answers
   Attr AttrOf(const Inode& inode) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
-  Entry EntryOf(const Inode& inode) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  absl::Duration AttrTtl(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Entry EntryOf(const Inode& inode, const Inode& dir) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void DropPart(bool everything) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
 
   struct Counters {
     std::atomic<uint64_t> rpc_get_inode{0}, rpc_lookup{0}, rpc_read_dir{0}, rpc_get_extents{0}, rpc_get_xattrs{0},
-        rpc_stat_fs{0}, read_bytes{0}, waits{0};
+        rpc_stat_fs{0}, rpc_acquire{0}, recalls{0}, read_bytes{0}, waits{0};
   };
 
   // First, because the lock that the others are guarded by is reached through it: wb_.state_.mu.
@@ -162,6 +212,16 @@ class Vfs final : public FsApi {
   // Quota: what StatFs said last, and what was promised since.
   uint64_t used_at_server_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
   uint64_t promised_since_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
+  // Acquire calls under way, by the order of their beginning.
+  std::set<uint64_t> acquires_ ABSL_GUARDED_BY(wb_.state_.mu);
+  uint64_t last_acquire_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
+  // +1 when everything held was told to a restarted server: grants of before are not believed.
+  uint64_t reclaims_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
+  // Directories asked for one after the other: more are asked for at once.
+  uint32_t walk_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
+  BootTime last_walk_ ABSL_GUARDED_BY(wb_.state_.mu);
+  std::atomic<uint64_t> progress_{0};  // of recalls
+  CancelFlag stop_;                    // ends the waits of recalls
   Counters counters_;
 };
 

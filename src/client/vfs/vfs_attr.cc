@@ -9,8 +9,6 @@
 namespace archil {
 namespace {
 
-constexpr absl::Duration kForever = absl::Hours(24);
-
 Status CheckXattrName(std::string_view name) {
   if (name.empty() || name.size() > kMaxXattrName) return Code::kRange;
   for (const std::string_view prefix : {"user.", "trusted.", "security.", "system."}) {
@@ -26,10 +24,12 @@ Status CheckXattrName(std::string_view name) {
 
 Result<AttrReply> Vfs::GetAttr(const OpContext& ctx, InodeId ino) {
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, ino));
-    return AttrReply{AttrOf(*wb_.state_.Find(ino)), kForever};
+    ARCHIL_ENSURE(EnsureInode(ctx, claim, ino));
+    const Inode& inode = *wb_.state_.Find(ino);
+    return AttrReply{AttrOf(inode), AttrTtl(inode)};
   }
 }
 
@@ -46,9 +46,10 @@ void Vfs::Resize(Inode& inode, uint64_t size) {
 Result<AttrReply> Vfs::SetAttr(const OpContext& ctx, InodeId ino, const SetAttrRequest& request) {
   using F = SetAttrRequest;
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}));
     Inode& inode = *wb_.state_.Find(ino);
     const bool resize = (request.fields & F::kSize) != 0;
     if (resize) {
@@ -105,7 +106,7 @@ Result<AttrReply> Vfs::SetAttr(const OpContext& ctx, InodeId ino, const SetAttrR
     op.mtime = attr.mtime;
     // An inode without a name that nobody has open is known to this mount alone.
     if (attr.nlink > 0 || inode.orphan) wb_.Log(std::move(op), {&inode});
-    return AttrReply{AttrOf(inode), kForever};
+    return AttrReply{AttrOf(inode), AttrTtl(inode)};
   }
 }
 
@@ -123,9 +124,10 @@ void Vfs::DropCapability(Inode& inode, Timestamp now) {
 
 Result<std::string> Vfs::Readlink(const OpContext& ctx, InodeId ino) {
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    ARCHIL_ENSURE(EnsureInode(ctx, claim, ino));
     const Inode& inode = *wb_.state_.Find(ino);
     if (inode.attr.type != FileType::kSymlink) return Code::kInvalid;
     return inode.target;
@@ -135,9 +137,10 @@ Result<std::string> Vfs::Readlink(const OpContext& ctx, InodeId ino) {
 Result<std::string> Vfs::GetXattr(const OpContext& ctx, InodeId ino, std::string_view name) {
   if (const Status named = CheckXattrName(name); !named.ok()) return named.error();
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    ARCHIL_ENSURE(EnsureInode(ctx, claim, ino));
     Inode& inode = *wb_.state_.Find(ino);
     ARCHIL_ENSURE(EnsureXattrs(ctx, inode));
     const auto it = inode.xattrs->find(std::string(name));
@@ -148,9 +151,10 @@ Result<std::string> Vfs::GetXattr(const OpContext& ctx, InodeId ino, std::string
 
 Result<std::vector<std::string>> Vfs::ListXattrs(const OpContext& ctx, InodeId ino) {
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    ARCHIL_ENSURE(EnsureInode(ctx, claim, ino));
     Inode& inode = *wb_.state_.Find(ino);
     ARCHIL_ENSURE(EnsureXattrs(ctx, inode));
     std::vector<std::string> names;
@@ -163,9 +167,10 @@ Status Vfs::SetXattr(const OpContext& ctx, InodeId ino, std::string_view name, s
   ARCHIL_RETURN_IF_ERROR(CheckXattrName(name));
   if (value.size() > kMaxXattrValue) return Code::kTooBig;
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}));
     Inode& inode = *wb_.state_.Find(ino);
     ARCHIL_ENSURE(EnsureXattrs(ctx, inode));
     const std::string key(name);
@@ -189,9 +194,10 @@ Status Vfs::SetXattr(const OpContext& ctx, InodeId ino, std::string_view name, s
 Status Vfs::RemoveXattr(const OpContext& ctx, InodeId ino, std::string_view name) {
   ARCHIL_RETURN_IF_ERROR(CheckXattrName(name));
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}));
     Inode& inode = *wb_.state_.Find(ino);
     ARCHIL_ENSURE(EnsureXattrs(ctx, inode));
     const std::string key(name);

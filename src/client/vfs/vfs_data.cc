@@ -22,16 +22,17 @@ OpenReply Vfs::NewHandle(Inode& inode, int flags) {
   ++inode.opens;
   OpenReply reply;
   reply.handle = id;
-  reply.keep_cache = true;  // nobody else changes the file while this session holds the branch
+  reply.keep_cache = true;  // the pages go when the right that covers the file is given up
   return reply;
 }
 
 Result<OpenReply> Vfs::Open(const OpContext& ctx, InodeId ino, int flags) {
   const bool writes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(writes ? UsableForChange(ctx) : Usable(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, (flags & O_TRUNC) ? Right::kWrite : Right::kRead}}));
     Inode& inode = *wb_.state_.Find(ino);
     if (inode.is_dir()) {
       if (writes) return Code::kIsDirectory;
@@ -59,10 +60,13 @@ void Vfs::Release(InodeId ino, HandleId handle) {
   Inode* inode = wb_.state_.Find(ino);
   if (inode == nullptr) return;
   if (--inode->opens > 0) return;
-  if (inode->orphan) {
-    inode->orphan = false;
+  if (inode->orphan || inode->told_open) {
+    // Others may have it open still: what was written here is theirs to read.
+    const bool forget = inode->orphan && OnlyOurs(*inode);
+    inode->orphan = inode->told_open = false;
+    if (!forget) wb_.Take(*inode);
     if (!wb_.state_.broken) wb_.Log(ReleaseOrphanOp{ino}, {inode});
-    if (inode->map) wb_.Discard(*inode);
+    if (forget && inode->map) wb_.Discard(*inode);
   }
   if (inode->lookups == 0) {
     wb_.state_.droppable.push_back(ino);
@@ -76,9 +80,10 @@ Result<ReadReply> Vfs::Read(const OpContext& ctx, InodeId ino, uint64_t offset, 
   for (int attempt = 0;; ++attempt) {
     {
       MutexLock lock(wb_.state_.mu);
+      Claim claim(wb_.state_);
       for (;;) {
         ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-        ARCHIL_ENSURE(EnsureInode(ctx, ino));
+        ARCHIL_ENSURE(EnsureInode(ctx, claim, ino));
         Inode& inode = *wb_.state_.Find(ino);
         if (inode.is_dir()) return Code::kIsDirectory;
         if (!inode.is_file()) return Code::kInvalid;
@@ -86,6 +91,7 @@ Result<ReadReply> Vfs::Read(const OpContext& ctx, InodeId ino, uint64_t offset, 
         length = std::min<uint64_t>(length, inode.attr.size - offset);
         ARCHIL_ENSURE(EnsureChunks(ctx, inode, offset, length));
         pieces = inode.map->Read(offset, length);
+        wb_.state_.HandedOut(inode);
         small = inode.attr.size <= kSmallFile;
         break;
       }
@@ -157,17 +163,20 @@ Status Vfs::CheckSpace(const OpContext& ctx, uint64_t bytes, uint64_t inodes) {
 Result<size_t> Vfs::Write(const OpContext& ctx, InodeId ino, uint64_t offset, std::string_view data, bool append,
                           bool kill_set_id) {
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
+  bool room = false;
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    if (!room) {  // these may give the lock up
+      ARCHIL_RETURN_IF_ERROR(CheckSpace(ctx, data.size(), 0));
+      ARCHIL_RETURN_IF_ERROR(wb_.Throttle(ctx));
+      room = true;
+    }
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}));
     if (wb_.state_.Find(ino)->is_dir()) return Code::kIsDirectory;
     if (!wb_.state_.Find(ino)->is_file()) return Code::kInvalid;
     ARCHIL_ENSURE(EnsureCapabilityKnown(ctx, *wb_.state_.Find(ino)));
-    ARCHIL_RETURN_IF_ERROR(CheckSpace(ctx, data.size(), 0));
-    ARCHIL_RETURN_IF_ERROR(wb_.Throttle(ctx));
-    Inode* found = wb_.state_.Find(ino);  // both may have given the lock up
-    if (found == nullptr) continue;
-    Inode& inode = *found;
+    Inode& inode = *wb_.state_.Find(ino);
     const uint64_t at = append ? inode.attr.size : offset;
     if (data.empty()) return size_t{0};
     ARCHIL_ASSIGN_OR_RETURN(const uint64_t writable, WritableBytes(at, data.size()));
@@ -185,6 +194,11 @@ Result<size_t> Vfs::Write(const OpContext& ctx, InodeId ino, uint64_t offset, st
     }
     wb_.counters.bytes_written.fetch_add(data.size(), std::memory_order_relaxed);
     wb_.MapChanged(inode, before);
+    wb_.state_.HandedOut(inode);
+    if (std::exchange(inode.drop_pages, false) && kernel_ != nullptr) {
+      ReleaseLock unlocked(wb_.state_.mu);
+      kernel_->InvalidateInode(ino, 0, UINT64_MAX);
+    }
     return data.size();
   }
 }
@@ -227,14 +241,16 @@ Status Vfs::Fallocate(const OpContext& ctx, InodeId ino, FallocateMode mode, uin
   const bool punch = mode == FallocateMode::kPunchHole;
   const bool keep = punch || mode == FallocateMode::kAllocateKeepSize || mode == FallocateMode::kZeroRangeKeepSize;
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
+  bool room = punch;
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, ino));
-    if (wb_.state_.Find(ino)->is_dir()) return Code::kIsDirectory;
-    if (!wb_.state_.Find(ino)->is_file()) return Code::kNotSupported;
-    if (!punch) ARCHIL_RETURN_IF_ERROR(CheckSpace(ctx, length, 0));
+    if (!room) ARCHIL_RETURN_IF_ERROR(CheckSpace(ctx, length, 0));  // may give the lock up
+    room = true;
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}));
     Inode* inode = wb_.state_.Find(ino);
-    if (inode == nullptr) continue;
+    if (inode->is_dir()) return Code::kIsDirectory;
+    if (!inode->is_file()) return Code::kNotSupported;
     const uint64_t end = keep ? std::min(offset + length, inode->attr.size) : offset + length;
     ClearRangeOp op;
     op.ino = ino;
@@ -263,9 +279,10 @@ Status Vfs::Fallocate(const OpContext& ctx, InodeId ino, FallocateMode mode, uin
 
 Result<uint64_t> Vfs::Seek(const OpContext& ctx, InodeId ino, uint64_t offset, SeekWhat what) {
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, ino));
+    ARCHIL_ENSURE(EnsureInode(ctx, claim, ino));
     Inode& inode = *wb_.state_.Find(ino);
     if (!inode.is_file()) return Code::kInvalid;
     const uint64_t size = inode.attr.size;

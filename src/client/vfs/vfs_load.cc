@@ -13,25 +13,6 @@ constexpr uint64_t kListAtOnce = 4 * kPage;  // a directory up to this size is l
 constexpr uint32_t kChunksPerCall = 64;
 constexpr absl::Duration kForever = absl::Hours(24);  // under a delegation; invalidation is explicit
 
-// A pin and a load stamp for the time without the lock.
-class LoadScope {
- public:
-  LoadScope(MountState& state, Inode* pinned) ABSL_NO_THREAD_SAFETY_ANALYSIS
-      : mount_(state), pinned_(pinned), stamp_(state.BeginLoad()) {
-    if (pinned_ != nullptr) ++pinned_->pins;
-  }
-  ~LoadScope() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    if (pinned_ != nullptr) --pinned_->pins;
-    mount_.EndLoad(stamp_);
-  }
-  uint64_t stamp() const { return stamp_; }
-
- private:
-  MountState& mount_;
-  Inode* pinned_;
-  uint64_t stamp_;
-};
-
 }  // namespace
 
 Status Vfs::Usable(const OpContext& ctx) {
@@ -66,8 +47,7 @@ Status Vfs::CheckAnswer(const Error& error) {
   }
 }
 
-Result<bool> Vfs::EnsureInode(const OpContext& ctx, InodeId ino) {
-  if (wb_.state_.Find(ino) != nullptr) return true;
+Result<bool> Vfs::LoadAlone(const OpContext& ctx, InodeId ino) {
   if (!ctx.may_block) return Code::kWouldBlock;
   LoadScope load(wb_.state_, nullptr);
   Result<InodeInfo> info = Code::kUnavailable;
@@ -80,7 +60,7 @@ Result<bool> Vfs::EnsureInode(const OpContext& ctx, InodeId ino) {
     if (info.code() == Code::kNotFound) return Code::kStale;
     return RetryLater(ctx, info.error());
   }
-  Insert(*info, InodeId{}, load.stamp());
+  if (wb_.state_.rights.alone()) Insert(*info, InodeId{}, load.stamp());
   return false;
 }
 
@@ -97,34 +77,66 @@ Result<bool> Vfs::RetryLater(const OpContext& ctx, const Error& error) {
   return false;
 }
 
-Result<bool> Vfs::EnsureDir(const OpContext& ctx, InodeId ino) {
-  ARCHIL_ASSIGN_OR_RETURN(const bool there, EnsureInode(ctx, ino));
+Result<bool> Vfs::EnsureInode(const OpContext& ctx, Claim& claim, InodeId ino) {
+  return Need(ctx, claim, {{ino, Right::kRead}});
+}
+
+Result<bool> Vfs::EnsureDir(const OpContext& ctx, Claim& claim, InodeId ino, Right right) {
+  ARCHIL_ASSIGN_OR_RETURN(const bool there, Need(ctx, claim, {{ino, right}}));
   if (!there) return false;
   if (!wb_.state_.Find(ino)->is_dir()) return Code::kNotDirectory;
   return true;
 }
 
-void Vfs::Insert(const InodeInfo& info, InodeId parent, uint64_t stamp) {
-  if (wb_.state_.Find(info.attr.ino) != nullptr || !wb_.state_.Fresh(info.attr.ino, stamp)) return;
-  auto inode = std::make_unique<Inode>();
-  inode->attr = info.attr;
-  inode->target = info.target;
-  inode->has_xattrs = info.has_xattrs;
-  if (!info.has_xattrs) inode->xattrs.emplace();
-  if (inode->is_dir()) {
-    inode->parent = info.parent ? info.parent : parent;
-    inode->dir = std::make_unique<DirIndex>(false);
-    if (info.attr.size == 0) inode->dir->SetComplete();
-  } else if (inode->is_file()) {
-    inode->map = std::make_unique<FileMap>(false);
-    inode->map->Truncate(info.attr.size);
+// What the server says of an inode is what stands in memory from now on.
+void Vfs::Refresh(Inode& inode, const InodeInfo& info) {
+  inode.attr = info.attr;
+  inode.target = info.target;
+  inode.has_xattrs = info.has_xattrs;
+  inode.xattrs.reset();
+  if (!info.has_xattrs) inode.xattrs.emplace();
+  if (inode.is_dir()) {
+    inode.parent = info.parent;
+    if (!inode.dir) inode.dir = std::make_unique<DirIndex>(false);
+    if (info.attr.size == 0) inode.dir->SetComplete();
+  } else if (inode.is_file()) {
+    inode.map = std::make_unique<FileMap>(false);
+    inode.map->Truncate(info.attr.size);
+    inode.mapped = false;
   }
-  wb_.state_.droppable.push_back(info.attr.ino);
-  wb_.state_.inodes.emplace(info.attr.ino, std::move(inode));
+  // Its last name was removed on another mount while it is open here: the server knows that (docs/delegation.md).
+  if (info.attr.nlink == 0 && inode.opens > 0) inode.orphan = true;
+  inode.valid = true;
+  // No change of ours may look older than what others did.
+  wb_.state_.last_time = std::max(wb_.state_.last_time, std::max(info.attr.ctime, info.attr.mtime < session_.Now() ? info.attr.mtime : Timestamp{}));
+}
+
+void Vfs::Insert(const InodeInfo& info, InodeId parent, uint64_t stamp) {
+  const InodeId ino = info.attr.ino;
+  if (!wb_.state_.Fresh(ino, stamp)) return;
+  const bool directory = info.attr.type == FileType::kDirectory;
+  // A right of its own, or that of the directory it stands in.
+  const bool alone = wb_.state_.rights.alone();
+  const bool covered = !directory && parent && info.attr.nlink == 1 && (alone || info.covered);
+  if (!alone && !covered && wb_.state_.rights.Of(ino) == Right::kNone) return;
+  Inode* known = wb_.state_.Find(ino);
+  if (known != nullptr && known->valid) return;
+  if (known == nullptr) {
+    auto made = std::make_unique<Inode>();
+    known = made.get();
+    known->attr.ino = ino;
+    wb_.state_.droppable.push_back(ino);
+    wb_.state_.inodes.emplace(ino, std::move(made));
+  }
+  InodeInfo whole = info;
+  if (directory && !whole.parent) whole.parent = parent;
+  Refresh(*known, whole);
+  if (covered) wb_.state_.SetHome(*known, parent);
 }
 
 Status Vfs::LoadListing(const OpContext& ctx, Inode& dir) {
   LoadScope load(wb_.state_, &dir);
+  const uint64_t generation = dir.generation;
   std::string after;
   for (;;) {
     Result<DirPage> page = Code::kUnavailable;
@@ -133,23 +145,27 @@ Status Vfs::LoadListing(const OpContext& ctx, Inode& dir) {
       counters_.rpc_read_dir.fetch_add(1);
       page = env_.meta.ReadDir(ctx, session_.id(), dir.ino(), after, kPage);
     }
+    if (dir.generation != generation) return Ok();  // it was given up meanwhile: what was loaded means nothing
     if (!page.ok()) {
       if (page.code() == Code::kNotFound && dir.attr.nlink == 0) return Ok();
       ARCHIL_ASSIGN_OR_RETURN(const bool never, RetryLater(ctx, page.error()));
       (void)never;
+      if (dir.generation != generation) return Ok();
       continue;
     }
-    for (const DirEntry& entry : page->entries) {
-      if (dir.dir->Load(entry.name, entry.inode.attr.ino, entry.inode.attr.type)) {
-        Insert(entry.inode, dir.ino(), load.stamp());
-      }
-    }
+    InsertPage(dir, *page, load.stamp());
     if (page->complete || page->entries.empty()) break;
     after = page->entries.back().name;
   }
   dir.dir->SetComplete();
   Trim();
   return Ok();
+}
+
+void Vfs::InsertPage(Inode& dir, const DirPage& page, uint64_t stamp) {
+  for (const DirEntry& entry : page.entries) {
+    if (dir.dir->Load(entry.name, entry.inode.attr.ino, entry.inode.attr.type)) Insert(entry.inode, dir.ino(), stamp);
+  }
 }
 
 Result<bool> Vfs::EnsureComplete(const OpContext& ctx, Inode& dir) {
@@ -168,6 +184,7 @@ Result<bool> Vfs::EnsureName(const OpContext& ctx, Inode& dir, std::string_view 
     return false;
   }
   LoadScope load(wb_.state_, &dir);
+  const uint64_t generation = dir.generation;
   const std::string wanted(name);
   Result<InodeInfo> info = Code::kUnavailable;
   {
@@ -175,6 +192,7 @@ Result<bool> Vfs::EnsureName(const OpContext& ctx, Inode& dir, std::string_view 
     counters_.rpc_lookup.fetch_add(1);
     info = env_.meta.Lookup(ctx, session_.id(), dir.ino(), wanted);
   }
+  if (dir.generation != generation) return false;
   if (info.ok()) {
     if (dir.dir->Load(wanted, info->attr.ino, info->attr.type)) Insert(*info, dir.ino(), load.stamp());
   } else if (info.code() == Code::kNotFound) {
@@ -197,13 +215,14 @@ Result<bool> Vfs::EnsureChunks(const OpContext& ctx, Inode& inode, uint64_t offs
   LoadScope load(wb_.state_, &inode);
   Result<std::vector<ChunkExtents>> reply = Code::kUnavailable;
   const InodeId ino = inode.ino();
+  const uint64_t generation = inode.generation;
   {
     ReleaseLock unlocked(wb_.state_.mu);
     counters_.rpc_get_extents.fetch_add(1);
     reply = env_.meta.GetExtents(ctx, session_.id(), ino, first, static_cast<uint32_t>(end - first));
   }
   if (!reply.ok()) return RetryLater(ctx, reply.error());
-  if (!inode.map) return false;
+  if (!inode.map || inode.generation != generation) return false;
   std::vector<bool> seen(end - first, false);
   for (const ChunkExtents& chunk : *reply) {
     if (chunk.chunk < first || chunk.chunk >= end) continue;
@@ -222,13 +241,14 @@ Result<bool> Vfs::EnsureXattrs(const OpContext& ctx, Inode& inode) {
   LoadScope load(wb_.state_, &inode);
   Result<std::map<std::string, std::string>> reply = Code::kUnavailable;
   const InodeId ino = inode.ino();
+  const uint64_t generation = inode.generation;
   {
     ReleaseLock unlocked(wb_.state_.mu);
     counters_.rpc_get_xattrs.fetch_add(1);
     reply = env_.meta.GetXattrs(ctx, session_.id(), ino);
   }
   if (!reply.ok()) return RetryLater(ctx, reply.error());
-  if (!inode.xattrs) inode.xattrs = std::move(*reply);
+  if (!inode.xattrs && inode.generation == generation) inode.xattrs = std::move(*reply);
   return false;
 }
 
@@ -261,20 +281,28 @@ Attr Vfs::AttrOf(const Inode& inode) const {
   return attr;
 }
 
-Entry Vfs::EntryOf(const Inode& inode) const {
-  // KRN-1: this session alone holds the branch, so everything is covered while the lease is good; when it runs out,
-  // SessionChanged takes it back.
-  return Entry{AttrOf(inode), kForever, kForever};
+// KRN-1: the kernel keeps what a right covers that is not being given up; when the lease runs out, SessionChanged takes it back.
+absl::Duration Vfs::AttrTtl(const Inode& inode) {
+  return wb_.state_.MayCache(inode) ? kForever : absl::ZeroDuration();
 }
 
-absl::Duration Vfs::NegativeTtl(InodeId) { return kForever; }
+Entry Vfs::EntryOf(const Inode& inode, const Inode& dir) {
+  return Entry{AttrOf(inode), wb_.state_.MayCache(dir) ? kForever : absl::ZeroDuration(), AttrTtl(inode)};
+}
+
+absl::Duration Vfs::NegativeTtl(InodeId parent) {
+  MutexLock lock(wb_.state_.mu);
+  const Inode* dir = wb_.state_.Find(parent);
+  return dir != nullptr && wb_.state_.MayCache(*dir) ? kForever : absl::ZeroDuration();
+}
 
 void Vfs::Trim() {
   if (wb_.state_.inodes.size() > config_.inode_limit) DropPart(false);
 }
 
 void Vfs::DropPart(bool everything) {
-  // Names in `droppable` may be there twice or not droppable any more; each is looked at once.
+  // Names in `droppable` may be there twice or not droppable any more; each is looked at once. A directory goes after
+  // what it covers.
   for (size_t n = wb_.state_.droppable.size(); n > 0; --n) {
     if (!everything && wb_.state_.inodes.size() <= config_.inode_limit) return;
     const InodeId ino = wb_.state_.droppable.front();

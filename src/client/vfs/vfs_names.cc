@@ -13,8 +13,10 @@
 namespace archil {
 Status Vfs::OpenRoot(const OpContext& ctx) {
   MutexLock lock(wb_.state_.mu);
+  wb_.state_.rights.SetAlone(session_.opened().alone);
+  Claim claim(wb_.state_);
   for (;;) {
-    ARCHIL_ENSURE(EnsureDir(ctx, kRootInode));
+    ARCHIL_ENSURE(EnsureDir(ctx, claim, kRootInode, Right::kRead));
     break;
   }
   InodeId at = kRootInode;
@@ -25,7 +27,7 @@ Status Vfs::OpenRoot(const OpContext& ctx) {
     rest = slash == std::string_view::npos ? std::string_view() : rest.substr(slash + 1);
     if (name.empty()) continue;
     for (;;) {
-      ARCHIL_ENSURE(EnsureDir(ctx, at));
+      ARCHIL_ENSURE(EnsureDir(ctx, claim, at, Right::kRead));
       Inode& dir = *wb_.state_.Find(at);
       ARCHIL_ENSURE(EnsureName(ctx, dir, name));
       DirItemRef item;
@@ -35,7 +37,7 @@ Status Vfs::OpenRoot(const OpContext& ctx) {
       if (item.type != FileType::kDirectory) {
         return Error(Code::kNotDirectory, "'" + name + "' on the way to '" + config_.subdir + "' is not a directory");
       }
-      ARCHIL_ENSURE(EnsureDir(ctx, item.ino));
+      ARCHIL_ENSURE(EnsureDir(ctx, claim, item.ino, Right::kRead));
       at = item.ino;
       break;
     }
@@ -49,17 +51,18 @@ Status Vfs::OpenRoot(const OpContext& ctx) {
 Result<Entry> Vfs::Lookup(const OpContext& ctx, InodeId parent, std::string_view name) {
   if (name.size() > kMaxName) return Code::kNameTooLong;
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-    ARCHIL_ENSURE(EnsureDir(ctx, parent));
+    ARCHIL_ENSURE(EnsureDir(ctx, claim, parent, Right::kRead));
     Inode& dir = *wb_.state_.Find(parent);
     ARCHIL_ENSURE(EnsureName(ctx, dir, name));
     DirItemRef item;
     if (dir.dir->Find(name, &item) != DirIndex::Answer::kPresent) return Code::kNotFound;
-    ARCHIL_ENSURE(EnsureInode(ctx, item.ino));
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kRead}, {item.ino, Right::kRead}}));
     Inode& inode = *wb_.state_.Find(item.ino);
     ++inode.lookups;
-    return EntryOf(inode);
+    return EntryOf(inode, dir);
   }
 }
 
@@ -71,7 +74,10 @@ void Vfs::Forget(InodeId ino, uint64_t count) {
   if (inode->lookups > 0) return;
   const bool shrinking = env_.scheduler.clock().Boot() < shrink_until_;
   if ((inode->attr.nlink == 0 || shrinking) && wb_.state_.Droppable(*inode)) {
+    const InodeId home = inode->home;
     wb_.state_.Drop(ino);
+    Inode* dir = shrinking ? wb_.state_.Find(home) : nullptr;  // it may have waited for the last that it covers
+    if (dir != nullptr && home != root_ && wb_.state_.Droppable(*dir)) wb_.state_.Drop(home);
     return;
   }
   wb_.state_.droppable.push_back(ino);
@@ -81,10 +87,11 @@ void Vfs::Forget(InodeId ino, uint64_t count) {
 // The next items after `cookie`, at most kReaddirItems; with `plus` each carries an entry and has one reference counted.
 Status Vfs::CopyListing(const OpContext& ctx, InodeId ino, uint64_t cookie, bool plus, std::vector<ListedItem>* out) {
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     out->clear();
     ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-    ARCHIL_ENSURE(EnsureDir(ctx, ino));
+    ARCHIL_ENSURE(EnsureDir(ctx, claim, ino, Right::kRead));
     Inode& dir = *wb_.state_.Find(ino);
     if (dir.attr.nlink == 0) return Ok();  // removed: nothing, not even dots
     ARCHIL_ENSURE(EnsureComplete(ctx, dir));
@@ -96,12 +103,17 @@ Status Vfs::CopyListing(const OpContext& ctx, InodeId ino, uint64_t cookie, bool
          next = dir.dir->Next(next->cookie)) {
       out->push_back({std::string(next->name), next->cookie, next->ino, next->type, std::nullopt});
       if (!plus) continue;
-      ARCHIL_ASSIGN_OR_RETURN(const bool there, EnsureInode(ctx, next->ino));
-      again = !there;
-      if (again) break;  // the lock was given up: `next` means nothing any more
-      out->back().entry = EntryOf(*wb_.state_.Find(next->ino));
+      if (wb_.state_.rights.alone()) {
+        ARCHIL_ASSIGN_OR_RETURN(const bool there, EnsureInode(ctx, claim, next->ino));
+        again = !there;
+        if (again) break;  // the lock was given up: `next` means nothing any more
+      }
+      // What others hold is not taken from them for a listing: the kernel asks for it when it is wanted.
+      const Inode* child = wb_.state_.Find(next->ino);
+      if (child != nullptr && wb_.state_.MayRead(*child) && !wb_.state_.ReadsWait(*child)) out->back().entry = EntryOf(*child, dir);
     }
     if (again) continue;
+    wb_.state_.HandedOut(dir);
     for (ListedItem& item : *out) {
       if (item.entry) ++wb_.state_.Find(item.ino)->lookups;
     }
@@ -147,41 +159,51 @@ void Vfs::TouchDir(Inode& dir, Timestamp now) {
   ++dir.attr.change;
 }
 
+bool Vfs::OnlyOurs(const Inode& inode) { return wb_.state_.rights.alone() || inode.only_ours; }
+
+void Vfs::Uncover(Inode& inode) {
+  if (inode.is_dir()) return;
+  wb_.state_.SetHome(inode, InodeId{});
+  wb_.state_.rights.Born(inode.ino());
+}
+
+void Vfs::BeforeLastName(Inode& inode) {
+  if (!OnlyOurs(inode)) wb_.Take(inode);
+}
+
 void Vfs::LostLastName(Inode& inode, bool still_open) {
+  Uncover(inode);
   if (still_open) {
     inode.orphan = true;
     return;
   }
-  if (inode.map) wb_.Discard(inode);
+  if (inode.map && OnlyOurs(inode)) wb_.Discard(inode);
   if (inode.lookups == 0) wb_.state_.droppable.push_back(inode.ino());
 }
 
-Result<bool> Vfs::FindForChange(const OpContext& ctx, InodeId parent, std::string_view name, Inode** dir,
-                                DirItemRef* item, Inode** child) {
-  *child = nullptr;
-  ARCHIL_ASSIGN_OR_RETURN(bool there, EnsureDir(ctx, parent));
-  if (!there) return false;
+Result<bool> Vfs::FindName(const OpContext& ctx, InodeId parent, std::string_view name, Inode** dir, InodeId* child) {
+  *child = InodeId{};
   *dir = wb_.state_.Find(parent);
+  if (!(*dir)->is_dir()) return Code::kNotDirectory;
   if ((*dir)->attr.nlink == 0) return Code::kNotFound;  // a removed directory
-  ARCHIL_ASSIGN_OR_RETURN(there, EnsureName(ctx, **dir, name));
+  ARCHIL_ASSIGN_OR_RETURN(const bool there, EnsureName(ctx, **dir, name));
   if (!there) return false;
-  if ((*dir)->dir->Find(name, item) != DirIndex::Answer::kPresent) return true;
-  ARCHIL_ASSIGN_OR_RETURN(there, EnsureInode(ctx, item->ino));
-  if (!there) return false;
-  *child = wb_.state_.Find(item->ino);
+  DirItemRef item;
+  if ((*dir)->dir->Find(name, &item) == DirIndex::Answer::kPresent) *child = item.ino;
   return true;
 }
 
 Result<Entry> Vfs::MakeNode(const OpContext& ctx, InodeId parent, std::string_view name, NewNode node, Inode** made) {
   ARCHIL_RETURN_IF_ERROR(Status(CheckName(name)));
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    Inode* dir = nullptr;
-    Inode* child = nullptr;
-    DirItemRef item;
-    ARCHIL_ENSURE(FindForChange(ctx, parent, name, &dir, &item, &child));
-    if (child != nullptr) return Code::kExists;
     ARCHIL_RETURN_IF_ERROR(CheckSpace(ctx, 0, 1));
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}}));
+    Inode* dir = nullptr;
+    InodeId child;
+    ARCHIL_ENSURE(FindName(ctx, parent, name, &dir, &child));
+    if (child) return Code::kExists;
     InodeId ino;
     ARCHIL_ENSURE(EnsureInodeNumber(ctx, &ino));
 
@@ -202,7 +224,9 @@ Result<Entry> Vfs::MakeNode(const OpContext& ctx, InodeId parent, std::string_vi
     inode->target = node.target;
     inode->xattrs.emplace();
     inode->lookups = 1;
+    inode->only_ours = true;
     if (node.type == FileType::kDirectory) {
+      wb_.state_.rights.Born(ino);
       inode->dir = std::make_unique<DirIndex>(true);
       inode->parent = parent;
       ++dir->attr.nlink;
@@ -226,9 +250,10 @@ Result<Entry> Vfs::MakeNode(const OpContext& ctx, InodeId parent, std::string_vi
     op.now = now;
     Inode* raw = inode.get();
     wb_.state_.inodes.emplace(ino, std::move(inode));
+    if (!raw->is_dir()) wb_.state_.SetHome(*raw, parent);
     wb_.Log(std::move(op), {raw, dir});
     if (made != nullptr) *made = raw;
-    return EntryOf(*raw);
+    return EntryOf(*raw, *dir);
   }
 }
 
@@ -262,15 +287,15 @@ Result<CreateReply> Vfs::Create(const OpContext& ctx, InodeId parent, std::strin
 Result<Entry> Vfs::Link(const OpContext& ctx, InodeId ino, InodeId parent, std::string_view name) {
   ARCHIL_RETURN_IF_ERROR(Status(CheckName(name)));
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}, {ino, Right::kWrite}}));
     Inode* dir = nullptr;
-    Inode* child = nullptr;
-    DirItemRef item;
-    ARCHIL_ENSURE(EnsureInode(ctx, ino));
-    ARCHIL_ENSURE(FindForChange(ctx, parent, name, &dir, &item, &child));
+    InodeId child;
+    ARCHIL_ENSURE(FindName(ctx, parent, name, &dir, &child));
     Inode& inode = *wb_.state_.Find(ino);
-    if (child != nullptr) return Code::kExists;
+    if (child) return Code::kExists;
     ARCHIL_RETURN_IF_ERROR(Status(CheckLink(inode.attr.type, inode.attr.nlink)));
     wb_.Take(inode);  // ORD-2: the data before the name that makes it reachable
     const Timestamp now = NextTime();
@@ -281,22 +306,27 @@ Result<Entry> Vfs::Link(const OpContext& ctx, InodeId ino, InodeId parent, std::
     ++dir->attr.size;
     TouchDir(*dir, now);
     wb_.Log(LinkOp{ino, parent, std::string(name), now}, {&inode, dir});
+    Uncover(inode);
     ++inode.lookups;
-    return EntryOf(inode);
+    return EntryOf(inode, *dir);
   }
 }
 
 Status Vfs::Unlink(const OpContext& ctx, InodeId parent, std::string_view name) {
   ARCHIL_RETURN_IF_ERROR(Status(CheckName(name)));
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}}));
     Inode* dir = nullptr;
-    Inode* inode = nullptr;
-    DirItemRef item;
-    ARCHIL_ENSURE(FindForChange(ctx, parent, name, &dir, &item, &inode));
-    if (inode == nullptr) return Code::kNotFound;
+    InodeId child;
+    ARCHIL_ENSURE(FindName(ctx, parent, name, &dir, &child));
+    if (!child) return Code::kNotFound;
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}, {child, Right::kWrite}}));
+    Inode* inode = wb_.state_.Find(child);
     ARCHIL_RETURN_IF_ERROR(Status(CheckUnlink(inode->attr.type)));
+    if (inode->attr.nlink == 1) BeforeLastName(*inode);
     const Timestamp now = NextTime();
     --inode->attr.nlink;
     inode->attr.ctime = now;
@@ -307,7 +337,11 @@ Status Vfs::Unlink(const OpContext& ctx, InodeId parent, std::string_view name) 
     const bool last = inode->attr.nlink == 0;
     const bool still_open = last && inode->opens > 0;
     wb_.Log(UnlinkOp{parent, std::string(name), inode->ino(), still_open, now}, {inode, dir});
-    if (last) LostLastName(*inode, still_open);
+    if (last) {
+      LostLastName(*inode, still_open);
+    } else {
+      Uncover(*inode);
+    }
     return Ok();
   }
 }
@@ -317,13 +351,16 @@ Status Vfs::Rmdir(const OpContext& ctx, InodeId parent, std::string_view name) {
   if (name == "..") return Code::kNotEmpty;
   ARCHIL_RETURN_IF_ERROR(Status(CheckName(name)));
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}}));
     Inode* dir = nullptr;
-    Inode* inode = nullptr;
-    DirItemRef item;
-    ARCHIL_ENSURE(FindForChange(ctx, parent, name, &dir, &item, &inode));
-    if (inode == nullptr) return Code::kNotFound;
+    InodeId child;
+    ARCHIL_ENSURE(FindName(ctx, parent, name, &dir, &child));
+    if (!child) return Code::kNotFound;
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}, {child, Right::kWrite}}));
+    Inode* inode = wb_.state_.Find(child);
     if (inode->ino() == root_) return Code::kBusy;
     ARCHIL_RETURN_IF_ERROR(Status(CheckRmdir(inode->ino(), inode->attr.type, inode->attr.size == 0)));
     const Timestamp now = NextTime();
@@ -380,15 +417,30 @@ Status Vfs::Rename(const OpContext& ctx, InodeId parent, std::string_view name, 
   ARCHIL_RETURN_IF_ERROR(Status(CheckName(name)));
   ARCHIL_RETURN_IF_ERROR(Status(CheckName(new_name)));
   MutexLock lock(wb_.state_.mu);
+  Claim claim(wb_.state_);
+  std::vector<Want> wants;
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    Inode *from_dir = nullptr, *to_dir = nullptr, *moved = nullptr, *victim = nullptr;
-    DirItemRef item, target;
-    ARCHIL_ENSURE(FindForChange(ctx, parent, name, &from_dir, &item, &moved));
-    ARCHIL_ENSURE(FindForChange(ctx, new_parent, new_name, &to_dir, &target, &victim));
-    if (moved == nullptr) return Code::kNotFound;
-    ARCHIL_ENSURE(EnsureAncestors(ctx, *to_dir));
-    ARCHIL_ENSURE(EnsureAncestors(ctx, *from_dir));
+    wants = {{parent, Right::kWrite}};
+    if (new_parent != parent) wants.push_back({new_parent, Right::kWrite});
+    ARCHIL_ENSURE(Need(ctx, claim, wants));
+    Inode *from_dir = nullptr, *to_dir = nullptr;
+    InodeId source, target;
+    ARCHIL_ENSURE(FindName(ctx, parent, name, &from_dir, &source));
+    ARCHIL_ENSURE(FindName(ctx, new_parent, new_name, &to_dir, &target));
+    if (!source) return Code::kNotFound;
+    for (const InodeId child : {source, target}) {
+      const auto wanted = [child](const Want& want) { return want.ino == child; };
+      if (child && std::none_of(wants.begin(), wants.end(), wanted)) wants.push_back({child, Right::kWrite});
+    }
+    ARCHIL_ENSURE(Need(ctx, claim, wants));
+    Inode* moved = wb_.state_.Find(source);
+    Inode* victim = target ? wb_.state_.Find(target) : nullptr;
+    if (new_parent != parent && (moved->is_dir() || (victim != nullptr && victim->is_dir()))) {
+      AddAncestors(*to_dir, wants);
+      AddAncestors(*from_dir, wants);
+      ARCHIL_ENSURE(Need(ctx, claim, wants));
+    }
     const RenameDecision decision = CheckRename(*from_dir, *to_dir, *moved, victim, mode);
     if (decision.code != Code::kOk) return decision.code;
     if (decision.action == RenameAction::kNothing) return Ok();
@@ -403,6 +455,7 @@ void Vfs::ApplyRename(Inode& from_dir, std::string_view name, Inode& to_dir, std
                       Inode* victim, RenameMode mode) {
   const bool exchange = mode == RenameMode::kExchange;
   // ORD-2: a file's data before the name it gets; all data before a directory's.
+  if (victim != nullptr && !exchange && victim->attr.nlink == 1) BeforeLastName(*victim);
   if (moved.is_dir() || (exchange && victim->is_dir())) {
     wb_.TakeAll();
   } else {
@@ -454,17 +507,25 @@ void Vfs::ApplyRename(Inode& from_dir, std::string_view name, Inode& to_dir, std
   if (crosses) TouchDir(to_dir, now);
   const bool still_open = op.victim_still_open;
   wb_.Log(std::move(op), {&moved, victim, &from_dir, &to_dir});
-  if (last) LostLastName(*victim, still_open);
+  if (moved.home && crosses) wb_.state_.SetHome(moved, to_dir.ino());
+  if (victim == nullptr) return;
+  if (exchange) {
+    if (victim->home && crosses) wb_.state_.SetHome(*victim, from_dir.ino());
+  } else if (last) {
+    LostLastName(*victim, still_open);
+  } else {
+    Uncover(*victim);
+  }
 }
 
-// Every directory above is in memory, so that a loop can be seen.
-Result<bool> Vfs::EnsureAncestors(const OpContext& ctx, Inode& dir) {
-  for (InodeId up = dir.parent; up && up != kRootInode;) {
-    ARCHIL_ASSIGN_OR_RETURN(const bool there, EnsureInode(ctx, up));
-    if (!there) return false;
-    up = wb_.state_.Find(up)->parent;
+void Vfs::AddAncestors(const Inode& dir, std::vector<Want>& wants) {
+  for (InodeId up = dir.parent; up;) {
+    const auto wanted = [up](const Want& want) { return want.ino == up; };
+    if (std::none_of(wants.begin(), wants.end(), wanted)) wants.push_back({up, Right::kRead});
+    const Inode* above = wb_.state_.Find(up);
+    if (above == nullptr || !above->valid) return;  // asked for, then looked at again
+    up = above->parent;
   }
-  return true;
 }
 
 }  // namespace archil

@@ -45,12 +45,25 @@ void Writeback::Stop() {
 Seq Writeback::Log(Op op, std::initializer_list<Inode*> touched) {
   const Seq seq = state_.log.Append(std::move(op));
   for (Inode* inode : touched) {
-    if (inode != nullptr) inode->last_op = seq;
+    if (inode != nullptr) Touched(*inode, seq);
   }
   counters.ops_logged.fetch_add(1, std::memory_order_relaxed);
   StartTimer();
   if (state_.log.size() >= config_.flush_ops && state_.log.size() % 64 == 0) flusher_wake_.Signal();
   return seq;
+}
+
+void Writeback::Touched(Inode& inode, Seq seq) {
+  inode.last_op = seq;
+  if (!inode.home) return;
+  if (Inode* home = state_.Find(inode.home)) home->covered_last = seq;
+}
+
+void Writeback::TakeCovered(const Inode& dir) {
+  for (const InodeId ino : dirty_list_) {
+    Inode* inode = state_.Find(ino);
+    if (inode != nullptr && inode->home == dir.ino()) Take(*inode);
+  }
 }
 
 void Writeback::Account(uint64_t before, uint64_t after) {
@@ -98,7 +111,7 @@ void Writeback::Enqueue(Inode& inode, TakeId take, std::vector<DirtyRange> range
   for (const DirtyRange& range : ranges) upload->bytes += range.data.size();
   upload->ranges = std::move(ranges);
   upload->seq = state_.log.AppendPending(std::move(op));
-  inode.last_op = upload->seq;
+  Touched(inode, upload->seq);
   counters.ops_logged.fetch_add(1, std::memory_order_relaxed);
   unfinished_[inode.ino()].push_back(upload);
   queue_.push_back(std::move(upload));

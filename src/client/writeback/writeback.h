@@ -48,6 +48,8 @@ class Writeback {
   void Take(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   // Takes those of every inode, in the order in which they became dirty.
   void TakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
+  // Takes those of the inodes that a directory covers.
+  void TakeCovered(const Inode& dir) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   // The inode's last name and reference are gone: its bytes are needed by nobody.
   void Discard(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
 
@@ -109,6 +111,7 @@ class Writeback {
   Status CommitOnce(const OpContext& ctx, Seq target) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   Status WaitChanged(const OpContext& ctx, BootTime until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   void Account(uint64_t before, uint64_t after);
+  void Touched(Inode& inode, Seq seq) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   void StartTimer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   BootTime Now() { return env_.scheduler.clock().Boot(); }
 

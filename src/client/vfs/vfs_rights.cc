@@ -1,0 +1,376 @@
+// Getting rights from the server, and giving them up. docs/delegation.md tells the protocol and why each step stands where it does.
+
+#include <algorithm>
+#include <utility>
+
+#include "client/vfs/vfs.h"
+
+namespace archil {
+namespace {
+
+constexpr uint64_t kListAtOnce = 16384;   // names: larger directories are not listed with the right
+constexpr uint32_t kWalkAfter = 2;        // directories asked for in a row before more are asked for at once
+constexpr uint32_t kPrefetch = 8192;      // entries then
+constexpr absl::Duration kWalkPause = absl::Milliseconds(500);
+constexpr absl::Duration kAcquireAttempt = absl::Seconds(20);
+constexpr uint32_t kCarvedAtMost = 4;     // files of a directory wanted for writing one by one, before all of it is wanted
+
+}  // namespace
+
+Result<bool> Vfs::Need(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants) {
+  MountState& state = wb_.state_;
+  if (state.rights.alone()) {
+    for (const Want& want : wants) {
+      if (state.Find(want.ino) == nullptr) return LoadAlone(ctx, want.ino);
+    }
+    return true;
+  }
+  bool closing = false;
+  for (const Want& want : wants) {
+    const Inode* inode = state.Find(want.ino);
+    if (inode == nullptr || !state.Holds(*inode, want.right)) return Acquire(ctx, claim, wants);
+    closing = closing || (want.right == Right::kWrite ? !state.MayChange(*inode) : state.ReadsWait(*inode));
+  }
+  if (!closing) return true;
+  // It is being given up and will be gone in a moment; then it is asked for again.
+  if (!ctx.may_block) return Code::kWouldBlock;
+  if (ctx.cancelled()) return Code::kInterrupted;
+  state.changed.Wait(state.mu);
+  return false;
+}
+
+AcquireRequest Vfs::RequestFor(absl::Span<const Want> wants) {
+  AcquireRequest request;
+  request.session = session_.id();
+  request.key = session_.key();
+  bool reads_directory = false;
+  for (Want want : wants) {
+    Inode* inode = wb_.state_.Find(want.ino);
+    const bool directory = inode == nullptr || inode->is_dir();
+    if (directory) {
+      const bool known = inode != nullptr && inode->valid && inode->dir->complete();
+      want.list = !known && (inode == nullptr || inode->attr.size <= kListAtOnce);
+      reads_directory = reads_directory || (want.list && want.right == Right::kRead);
+    } else if (want.right == Right::kWrite && inode->home) {
+      Inode* home = wb_.state_.Find(inode->home);
+      if (home != nullptr && ++home->carved >= kCarvedAtMost) {
+        home->carved = 0;
+        request.wants.push_back({home->ino(), Right::kWrite, false});
+      }
+    }
+    const auto same = [&](const Want& w) { return w.ino == want.ino; };
+    if (const auto it = std::find_if(request.wants.begin(), request.wants.end(), same); it != request.wants.end()) {
+      it->right = Stronger(it->right, want.right);
+      it->list = it->list || want.list;
+    } else {
+      request.wants.push_back(want);
+    }
+  }
+  if (reads_directory) {
+    const BootTime now = env_.scheduler.clock().Boot();
+    walk_ = now - last_walk_ < kWalkPause ? walk_ + 1 : 0;
+    last_walk_ = now;
+    if (walk_ >= kWalkAfter) request.prefetch = kPrefetch;
+  }
+  return request;
+}
+
+Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants) {
+  if (!ctx.may_block) return Code::kWouldBlock;
+  claim.Release();
+  MountState& state = wb_.state_;
+  const AcquireRequest request = RequestFor(wants);
+  std::vector<Inode*> writing;
+  for (const Want& want : request.wants) {
+    Inode* inode = want.right == Right::kWrite ? state.Find(want.ino) : nullptr;
+    if (inode == nullptr || !inode->is_file()) continue;
+    ++inode->waiting_writes;
+    ++inode->pins;
+    writing.push_back(inode);
+  }
+  LoadScope load(state, nullptr);
+  const uint64_t id = ++last_acquire_;
+  const uint64_t reclaims = reclaims_;
+  acquires_.insert(id);
+  Result<AcquireReply> reply = Code::kUnavailable;
+  {
+    ReleaseLock unlocked(state.mu);
+    counters_.rpc_acquire.fetch_add(1);
+    reply = env_.meta.Acquire(ctx.WithDeadline(env_.scheduler.clock().Boot() + kAcquireAttempt), request);
+  }
+  for (Inode* inode : writing) {
+    --inode->waiting_writes;
+    --inode->pins;
+  }
+  const bool believed = reply.ok() && reclaims == reclaims_ && !state.rights.alone();
+  if (believed) {
+    Install(*reply, load.stamp());
+    for (const Grant& grant : reply->grants) {
+      const auto wanted = [&](const Want& w) { return w.ino == grant.ino; };
+      if (std::any_of(request.wants.begin(), request.wants.end(), wanted)) claim.Add(grant.ino);
+    }
+  }
+  acquires_.erase(id);
+  if (acquires_.empty()) state.rights.ForgetGivenUp();
+  state.changed.SignalAll();  // recalls wait for grants that are on their way
+  if (!reply.ok()) {
+    if (reply.code() == Code::kReadOnly) return reply.error();
+    return RetryLater(ctx, reply.error());
+  }
+  if (believed && request.wants.size() == 1 && !reply->missing.empty()) return Code::kStale;
+  Trim();
+  return false;
+}
+
+void Vfs::Install(const AcquireReply& reply, uint64_t stamp) {
+  MountState& state = wb_.state_;
+  for (size_t i = 0; i < reply.grants.size() && i < reply.inodes.size(); ++i) {
+    const Grant& grant = reply.grants[i];
+    if (!state.rights.Install(grant.ino, grant.right, grant.number)) continue;
+    Inode* inode = state.Find(grant.ino);
+    if (inode == nullptr) {
+      auto made = std::make_unique<Inode>();
+      inode = made.get();
+      inode->attr.ino = grant.ino;
+      inode->valid = false;
+      state.droppable.push_back(grant.ino);
+      state.inodes.emplace(grant.ino, std::move(made));
+    }
+    if (!inode->valid) Refresh(*inode, reply.inodes[i]);
+  }
+  for (const DirPage& page : reply.listings) {
+    Inode* dir = state.Find(page.directory.attr.ino);
+    if (dir == nullptr || !dir->valid || !dir->is_dir() || dir->dir->complete()) continue;
+    if (state.rights.Of(dir->ino()) == Right::kNone) continue;
+    InsertPage(*dir, page, stamp);
+    if (page.complete) dir->dir->SetComplete();
+  }
+}
+
+// --- giving up
+
+bool Vfs::AcquiresUpTo(uint64_t id) { return !acquires_.empty() && *acquires_.begin() <= id; }
+
+bool Vfs::Claimed(InodeId ino) {
+  if (wb_.state_.claims.contains(ino)) return true;
+  for (const auto& [claimed, count] : wb_.state_.claims) {
+    const Inode* inode = wb_.state_.Find(claimed);
+    if (inode != nullptr && inode->home == ino) return true;
+  }
+  return false;
+}
+
+void Vfs::OnMessage(const SessionMessage& message) {
+  counters_.recalls.fetch_add(1);
+  if (message.kind == SessionMessage::Kind::kRecallAlone) {
+    RecallAlone(message);
+  } else {
+    Recall(message);
+  }
+}
+
+void Vfs::StopRecalls() {
+  MutexLock lock(wb_.state_.mu);
+  stop_.Cancel();
+  wb_.state_.changed.SignalAll();
+}
+
+void Vfs::Recall(const SessionMessage& message) {
+  MountState& state = wb_.state_;
+  RecallAnswer answer;
+  answer.message = message.number;
+  MutexLock lock(state.mu);
+  // 1: the grant that it ends may be on its way. 2: what was asked for is used once.
+  const uint64_t newest = last_acquire_;
+  const InodeId granted = message.home ? message.home : message.ino;
+  while (!stop_.cancelled() && !state.broken &&
+         ((state.rights.NumberOf(granted) < message.grant && AcquiresUpTo(newest)) || Claimed(message.ino))) {
+    state.changed.Wait(state.mu);
+  }
+  if (stop_.cancelled() || state.broken) return;
+  state.rights.BeginRecall(message.ino, message.keep);
+  // 3: while changes go on; then once more for the little that came meanwhile, with everything at rest.
+  if (message.keep == Right::kNone) DropFromKernel(message.ino);
+  if (!FlushFor(message.ino).ok()) return;  // the mount is at its end
+  if (message.keep == Right::kNone) SealFromKernel(message.ino);
+  // 4
+  state.rights.Close(message.ino);
+  if (!FlushFor(message.ino).ok()) return;
+  // 5, 6
+  answer.last = state.log.durable();
+  GiveUp(message, answer);
+  state.changed.SignalAll();
+  ReleaseLock unlocked(state.mu);
+  progress_.fetch_add(1);
+  session_.Answer(std::move(answer));
+}
+
+void Vfs::DropNow(KernelCache::Names names, const std::vector<KernelCache::Drop>& drops) {
+  if (kernel_ == nullptr || (drops.empty() && names == KernelCache::Names::kKeep)) return;
+  ReleaseLock unlocked(wb_.state_.mu);
+  kernel_->DropNow(names, drops, [this, &drops] {
+    MutexLock lock(wb_.state_.mu);
+    if (stop_.cancelled()) return true;
+    bool blocked = false;
+    for (const KernelCache::Drop& drop : drops) {
+      Inode* inode = wb_.state_.Find(drop.ino);
+      if (inode == nullptr || inode->waiting_writes == 0) continue;
+      inode->drop_pages = true;
+      blocked = true;
+    }
+    return blocked;
+  });
+  progress_.fetch_add(1);
+}
+
+void Vfs::DropFromKernel(InodeId ino) {
+  const Inode* inode = wb_.state_.Find(ino);
+  const bool directory = inode != nullptr && inode->is_dir();
+  DropNow(directory ? KernelCache::Names::kForget : KernelCache::Names::kKeep, KernelDrops(ino));
+  // A listing that was answered just before may reach the kernel's cache after that: it is dropped twice.
+  if (Inode* dir = wb_.state_.Find(ino); dir != nullptr && dir->is_dir() && dir->lookups > 0) dir->recached = true;
+}
+
+// The kernel was handed pages since it dropped them (reads and writes are answered meanwhile). One inode after the other is
+// dropped again until nothing was handed out in between, and is at rest from then on.
+void Vfs::SealFromKernel(InodeId ino) {
+  for (;;) {
+    Inode* again = nullptr;
+    ForCovered(ino, [&](Inode& inode) {
+      if (inode.recached && !inode.sealed) again = &inode;
+    });
+    if (again == nullptr) return;
+    again->recached = false;
+    const InodeId which = again->ino();
+    DropNow(KernelCache::Names::kKeep, {{which, again->waiting_writes == 0}});
+    Inode* dropped = wb_.state_.Find(which);
+    if (dropped != nullptr && !dropped->recached) dropped->sealed = true;
+    if (stop_.cancelled() || wb_.state_.broken) return;
+  }
+}
+
+// The inode, if it is in memory, and those that it covers.
+void Vfs::ForCovered(InodeId ino, const std::function<void(Inode&)>& fn) {
+  Inode* inode = wb_.state_.Find(ino);
+  if (inode == nullptr) return;
+  if (inode->is_dir() && inode->covered > 0) {
+    for (auto item = inode->dir->Next(2); item; item = inode->dir->Next(item->cookie)) {
+      Inode* child = wb_.state_.Find(item->ino);
+      if (child != nullptr && child->home == ino) fn(*child);
+    }
+  }
+  fn(*inode);
+}
+
+std::vector<KernelCache::Drop> Vfs::KernelDrops(InodeId ino) {
+  std::vector<KernelCache::Drop> drops;
+  ForCovered(ino, [&](Inode& inode) {
+    inode.recached = false;
+    if (inode.lookups == 0) return;
+    // The kernel holds locks on pages for a write that waits for us: they go when it is answered.
+    if (inode.waiting_writes > 0) inode.drop_pages = true;
+    drops.push_back({inode.ino(), inode.waiting_writes == 0});
+  });
+  return drops;
+}
+
+Status Vfs::FlushFor(InodeId ino) {
+  OpContext ctx;
+  ctx.cancel = &stop_;
+  for (;;) {
+    Inode* inode = wb_.state_.Find(ino);
+    if (inode == nullptr) return Ok();
+    wb_.Take(*inode);
+    if (inode->is_dir()) wb_.TakeCovered(*inode);
+    const Seq target = std::max(inode->last_op, inode->covered_last);
+    if (target <= wb_.state_.log.durable()) return Ok();
+    ARCHIL_RETURN_IF_ERROR(wb_.MakeDurable(ctx, target));
+  }
+}
+
+void Vfs::GiveUpInode(Inode& inode, RecallAnswer& answer) {
+  wb_.state_.NotFresh(inode.ino());
+  inode.valid = inode.sealed = inode.recached = inode.only_ours = false;
+  ++inode.generation;
+  if (inode.dir) inode.dir->Invalidate();
+  if (inode.opens > 0) {
+    inode.told_open = true;
+    answer.opens.push_back(inode.ino());
+  }
+}
+
+void Vfs::GiveUp(const SessionMessage& message, RecallAnswer& answer) {
+  MountState& state = wb_.state_;
+  std::vector<InodeId> all;
+  ForCovered(message.ino, [&](Inode& inode) { all.push_back(inode.ino()); });
+  answer.kept = message.keep;
+  if (message.keep == Right::kNone) {
+    if (all.empty()) state.NotFresh(message.ino);
+    for (const InodeId ino : all) {
+      Inode& inode = *state.Find(ino);
+      inode.sealed = inode.recached = false;
+      state.SetHome(inode, InodeId{});
+      if (ino == message.ino || state.rights.Of(ino) == Right::kNone) GiveUpInode(inode, answer);
+    }
+  } else {
+    for (const InodeId ino : all) state.Find(ino)->only_ours = false;
+    if (all.empty()) {
+      if (state.rights.Of(message.ino) == Right::kNone) answer.kept = Right::kNone;
+    } else if (message.home) {
+      state.SetHome(*state.Find(message.ino), InodeId{});
+    }
+  }
+  state.rights.GaveUp(message.ino, answer.kept, message.number);
+  if (acquires_.empty()) state.rights.ForgetGivenUp();
+}
+
+std::vector<HeldRight> Vfs::KeepsOfAlone() {
+  std::vector<HeldRight> keeps;
+  const Right right = config_.read_only ? Right::kRead : Right::kWrite;
+  for (const auto& [ino, inode] : wb_.state_.inodes) {
+    if (inode->is_dir() || !inode->home) keeps.push_back({ino, right});
+  }
+  std::sort(keeps.begin(), keeps.end(), [](const HeldRight& a, const HeldRight& b) { return a.ino < b.ino; });
+  return keeps;
+}
+
+void Vfs::RecallAlone(const SessionMessage& message) {
+  RecallAnswer answer;
+  answer.message = message.number;
+  {
+    MutexLock lock(wb_.state_.mu);
+    if (wb_.state_.broken) return;
+    if (wb_.state_.rights.alone()) {
+      answer.keeps = KeepsOfAlone();
+      wb_.state_.rights.EndAlone(answer.keeps, message.number);
+      wb_.state_.NothingFresh();
+    }
+    answer.last = wb_.state_.log.durable();
+    wb_.state_.changed.SignalAll();
+  }
+  session_.Answer(std::move(answer));
+}
+
+// --- after a restart of the server
+
+ReclaimRequest Vfs::HeldForReclaim() {
+  MutexLock lock(wb_.state_.mu);
+  ReclaimRequest request;
+  request.session = session_.id();
+  request.key = session_.key();
+  request.alone = wb_.state_.rights.alone();
+  if (!request.alone) request.rights = wb_.state_.rights.All();
+  for (const auto& [ino, inode] : wb_.state_.inodes) {
+    if (inode->told_open && inode->opens > 0) request.opens.push_back(ino);
+  }
+  ++reclaims_;
+  return request;
+}
+
+void Vfs::Reclaimed(uint64_t number) {
+  MutexLock lock(wb_.state_.mu);
+  wb_.state_.rights.Renumber(number);
+  wb_.state_.changed.SignalAll();
+}
+
+}  // namespace archil
