@@ -27,7 +27,9 @@ struct MemFsApi::Node {
   uint64_t opens = 0;
 };
 
-MemFsApi::MemFsApi(Scheduler& scheduler) : scheduler_(scheduler), mu_(scheduler), changed_(scheduler) {
+MemFsApi::MemFsApi(Scheduler& scheduler)
+    : scheduler_(scheduler), locks_(scheduler, nullptr), mu_(scheduler), changed_(scheduler) {
+  locks_.SetSession(SessionId{1}, true);
   MutexLock lock(mu_);
   auto root = std::make_unique<Node>();
   root->attr.ino = root->parent = kRootInode;
@@ -68,6 +70,7 @@ size_t MemFsApi::open_handles() {
 }
 
 void MemFsApi::WakeWaiters() {
+  locks_.Wake();
   MutexLock lock(mu_);
   changed_.SignalAll();
 }
@@ -399,7 +402,20 @@ Status MemFsApi::Fsync(const OpContext& ctx, InodeId, HandleId, bool) { return M
 
 Status MemFsApi::FsyncDir(const OpContext& ctx, InodeId) { return MustWait(ctx) ? Code::kWouldBlock : Code::kOk; }
 
-void MemFsApi::Release(InodeId ino, HandleId) {
+Status MemFsApi::SetLock(const OpContext& ctx, InodeId ino, HandleId handle, const LockCall& call) {
+  if (MustWait(ctx)) return Code::kWouldBlock;
+  return locks_.Set(ctx, ino, handle, call);
+}
+
+Result<std::optional<FileLock>> MemFsApi::TestLock(const OpContext& ctx, InodeId ino, const LockCall& call) {
+  if (MustWait(ctx)) return Code::kWouldBlock;
+  return locks_.Test(ctx, ino, call);
+}
+
+Status MemFsApi::Flush(const OpContext& ctx, InodeId ino, HandleId, uint64_t owner) { return locks_.Close(ctx, ino, owner); }
+
+void MemFsApi::Release(InodeId ino, HandleId handle) {
+  locks_.Release(ino, handle);
   MutexLock lock(mu_);
   Node* node = Find(ino);
   if (node == nullptr || node->opens == 0) return;

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "client/core/fs_api.h"
+#include "client/locks/file_locks.h"
 #include "common/env/sched.h"
 
 namespace archil {
@@ -57,6 +58,9 @@ class MemFsApi final : public FsApi {
   Result<uint64_t> Seek(const OpContext& ctx, InodeId ino, uint64_t offset, SeekWhat what) override;
   Status Readdir(const OpContext& ctx, InodeId ino, uint64_t cookie, bool plus,
                  const std::function<bool(const DirItem&)>& fn) override;
+  Status SetLock(const OpContext& ctx, InodeId ino, HandleId handle, const LockCall& call) override;
+  Result<std::optional<FileLock>> TestLock(const OpContext& ctx, InodeId ino, const LockCall& call) override;
+  Status Flush(const OpContext& ctx, InodeId ino, HandleId handle, uint64_t owner) override;
   Result<std::string> GetXattr(const OpContext& ctx, InodeId ino, std::string_view name) override;
   Result<std::vector<std::string>> ListXattrs(const OpContext& ctx, InodeId ino) override;
   Status SetXattr(const OpContext& ctx, InodeId ino, std::string_view name, std::string_view value, XattrMode mode) override;
@@ -65,7 +69,7 @@ class MemFsApi final : public FsApi {
   Result<SyncReport> Sync(const OpContext& ctx) override { return SyncReport{}; }
   void DropCaches() override {}
   MountStatus GetStatus() override;
-  std::map<std::string, uint64_t> Metrics() override { return {}; }
+  std::map<std::string, uint64_t> Metrics() override { return locks_.Metrics(); }
   void WakeWaiters() override;
 
  private:
@@ -84,6 +88,7 @@ class MemFsApi final : public FsApi {
   bool MustWait(const OpContext& ctx) const { return always_wait_ && !ctx.may_block; }
 
   Scheduler& scheduler_;
+  FileLocks locks_;
   std::atomic<bool> always_wait_{false};
   Mutex mu_;
   CondVar changed_;

@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "common/api/types.h"
 #include "common/base/bytes.h"
 #include "common/base/result.h"
+#include "common/posix/lock_table.h"
 
 namespace archil {
 
@@ -84,6 +86,18 @@ enum class RenameMode : uint8_t { kPlain, kNoReplace, kExchange };
 enum class XattrMode : uint8_t { kEither, kCreate, kReplace };
 enum class FallocateMode : uint8_t { kAllocate, kAllocateKeepSize, kPunchHole, kZeroRange, kZeroRangeKeepSize };
 enum class SeekWhat : uint8_t { kData, kHole };
+
+// What fcntl(2) or flock(2) asks. Bytes from `first` to `last`, inclusive; a whole-file lock has all of them.
+struct LockCall {
+  LockFamily family = LockFamily::kRange;
+  uint64_t owner = 0;  // as the kernel calls it: a process, or for OFD locks and flock an open file
+  LockType type = LockType::kUnlock;
+  uint64_t first = 0;
+  uint64_t last = kLockEnd;
+  int32_t pid = 0;
+  bool wait = false;
+  bool detect_deadlock = false;  // kDeadlock rather than to wait in a circle: classic POSIX locks
+};
 
 // What the core tells the kernel side to drop. Called from threads of the core, never from inside a call of FsApi
 // and never with a lock held.
@@ -176,6 +190,17 @@ class FsApi {
   // fn runs under no lock that another call of FsApi needs to finish, but must not call FsApi.
   virtual Status Readdir(const OpContext& ctx, InodeId ino, uint64_t cookie, bool plus,
                          const std::function<bool(const DirItem&)>& fn) = 0;
+
+  // LOCK-1: file locks hold across mounts. kTryAgain: another owner is in the way, or stands before; kInterrupted: the context was
+  // cancelled while it waited, and nothing has changed (flock: a lock to be converted may be lost); kDeadlock; kNoLocks.
+  virtual Status SetLock(const OpContext&, InodeId, HandleId, const LockCall&) { return Code::kNotImplemented; }
+  // A lock that `call` conflicts with, if any; pid 0: of another mount.
+  virtual Result<std::optional<FileLock>> TestLock(const OpContext&, InodeId, const LockCall&) {
+    return Code::kNotImplemented;
+  }
+  // A descriptor is closed by `owner`: its fcntl locks on the inode end, also if the wait for that is cancelled. Reports a
+  // loss as Fsync does. (Locks taken through a handle end with Release at the latest.)
+  virtual Status Flush(const OpContext&, InodeId, HandleId, uint64_t /* owner */) { return Ok(); }
 
   virtual Result<std::string> GetXattr(const OpContext& ctx, InodeId ino, std::string_view name) = 0;
   virtual Result<std::vector<std::string>> ListXattrs(const OpContext& ctx, InodeId ino) = 0;

@@ -54,12 +54,16 @@ Status MountError(const FuseOptions& options, int err) {
   return ErrnoError(err == 0 ? EIO : err, fmt::format("mounting on {}", options.mountpoint));
 }
 
+LockKeeper LockKeeperOf(const FuseOptions& options) {
+  return options.locks_through_daemon ? LockKeeper::kDaemon : LockKeeper::kKernel;
+}
+
 class FuseMountImpl final : public FuseMount {
  public:
   FuseMountImpl(Scheduler& scheduler, const FuseOptions& options)
       : scheduler_(scheduler),
         options_(options),
-        session_(scheduler, this, options.max_workers, options.worker_idle_end),
+        session_(scheduler, this, options),
         notifier_(scheduler, [this](const KernelNotifier::Item& item) { Deliver(item); }),
         mu_(scheduler),
         serving_(scheduler),
@@ -136,7 +140,7 @@ Status FuseMountImpl::MountAndPrepare() {
   char dash_o[] = "-o";
   char* argv[] = {name, dash_o, mount_options.data(), nullptr};
   fuse_args args = {3, argv, 0};
-  const fuse_lowlevel_ops ops = fuse::Handlers();
+  const fuse_lowlevel_ops ops = fuse::Handlers(LockKeeperOf(options_));
   se_ = fuse_session_new(&args, &ops, sizeof(ops), &session_);
   fuse_opt_free_args(&args);
   if (se_ == nullptr) return Error(Code::kInternal, "libfuse refuses the options " + mount_options);
@@ -249,7 +253,7 @@ ssize_t FuseMountImpl::SendHook(int fd, iovec* iov, int count, void* userdata) {
 
 ssize_t FuseMountImpl::Send(int fd, iovec* iov, int count) {
   if (in_init_.load(std::memory_order_relaxed) && count == 2 && iov[1].iov_len >= sizeof(fuse_init_out)) {
-    init_flags_ = CorrectInitReply(iov[1].iov_base, iov[1].iov_len, offered_, DefaultInitPolicy());
+    init_flags_ = CorrectInitReply(iov[1].iov_base, iov[1].iov_len, offered_, DefaultInitPolicy(LockKeeperOf(options_)));
   }
   const ssize_t n = writev(fd, iov, count);
   // After an unmount or abort nobody wants the answer; to libfuse that is an interrupted request.
@@ -323,6 +327,7 @@ void FuseMountImpl::Stop() {
   }
   session_.waiting().CancelAll();
   session_.pool().Stop();
+  session_.lock_pool().Stop();
   // An invalidation under way may wait for a page of a request that was never answered; closing the device ends it.
   const bool mounted = FindMount(options_.mountpoint).has_value();
   if (mounted && connection_ != 0 && FindMount(options_.mountpoint)->device_minor == connection_) {
@@ -347,6 +352,7 @@ std::map<std::string, uint64_t> FuseMountImpl::Metrics() {
   m["fuse_cancelled"] = session_.waiting().cancelled();
   m["fuse_waiting"] = session_.waiting().size();
   m["fuse_workers"] = session_.pool().threads();
+  m["fuse_lock_waiters"] = session_.lock_waiters();
   m["fuse_invalidations"] = notifier_.delivered();
   return m;
 }

@@ -26,6 +26,9 @@ struct FuseOptions {
   bool allow_other = true;
   // How long the reader polls after an answer; zero: it sleeps at once.
   absl::Duration poll_for = absl::Microseconds(50);
+  // File locks and FLUSH come to the daemon (shared mounts); else locks are the kernel's, and FLUSH is not sent.
+  bool locks_through_daemon = false;
+  size_t max_lock_waiters = 1024;  // locks that may be waited for at the same time, a thread each; then ENOLCK
   size_t max_workers = 64;
   absl::Duration worker_idle_end = absl::Seconds(10);
   uint32_t max_readahead_kb = 1024;

@@ -17,8 +17,6 @@ namespace {
 
 using View = std::string_view;
 
-Session& SessionOf(fuse_req_t req) { return *static_cast<Session*>(fuse_req_userdata(req)); }
-
 // ---- names and inodes
 
 bool Lookup(Session& s, fuse_req_t req, const OpContext& ctx, InodeId parent, View name) {
@@ -185,11 +183,14 @@ void OnRename(fuse_req_t req, fuse_ino_t parent, const char* name, fuse_ino_t ne
 
 // How an open file is cached. Pages stay (the core tells when they must go). A handle that can only write goes past the
 // page cache: its writes hold no folio lock and ask for no security.capability, and it can be neither read nor mapped.
+// Handles that few programs take fcntl locks through send no FLUSH: those locks end with the handle.
 fuse_file_info FileInfoOf(const OpenReply& open, int flags) {
   fuse_file_info fi = {};
+  const int access = flags & O_ACCMODE;
+  fi.noflush = access == O_RDONLY || (access == O_WRONLY && (flags & O_EXCL));
   fi.fh = open.handle;
   fi.keep_cache = open.keep_cache;
-  fi.direct_io = open.direct_io || (flags & O_ACCMODE) == O_WRONLY;
+  fi.direct_io = open.direct_io || access == O_WRONLY;
   return fi;
 }
 
@@ -476,7 +477,7 @@ void OnInit(void*, fuse_conn_info* conn) {
 
 }  // namespace
 
-fuse_lowlevel_ops Handlers() {
+fuse_lowlevel_ops Handlers(LockKeeper locks) {
   fuse_lowlevel_ops ops = {};
   ops.init = OnInit;
   ops.lookup = OnLookup;
@@ -511,7 +512,8 @@ fuse_lowlevel_ops Handlers() {
   ops.ioctl = OnIoctl;
   ops.fallocate = OnFallocate;
   ops.lseek = OnLseek;
-  // Left out, so that libfuse answers ENOSYS and the kernel stops asking: poll, bmap, copy_file_range, access, locks.
+  // Left out, so that libfuse answers ENOSYS and the kernel stops asking: poll, bmap, copy_file_range, access.
+  if (locks == LockKeeper::kDaemon) AddLockHandlers(&ops);
   return ops;
 }
 

@@ -103,6 +103,11 @@ RequestPeek Peek(const void* request, size_t size) {
     case FUSE_SETATTR:
       peek.kill_set_id = Argument<fuse_setattr_in>(request, size).valid & FATTR_KILL_SUIDGID;
       break;
+    case FUSE_GETLK:
+    case FUSE_SETLK:
+    case FUSE_SETLKW:
+      peek.lock_pid = static_cast<int32_t>(Argument<fuse_lk_in>(request, size).lk.pid);
+      break;
     case FUSE_INTERRUPT:
       peek.interrupted = Argument<fuse_interrupt_in>(request, size).unique;
       break;
@@ -117,16 +122,16 @@ RequestPeek Peek(const void* request, size_t size) {
   return peek;
 }
 
-InitPolicy DefaultInitPolicy() {
+InitPolicy DefaultInitPolicy(LockKeeper locks) {
   InitPolicy policy;
   policy.want = FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_ATOMIC_O_TRUNC | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO |
                 FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS | FUSE_CACHE_SYMLINKS | FUSE_NO_OPENDIR_SUPPORT |
                 FUSE_EXPLICIT_INVAL_DATA | FUSE_HANDLE_KILLPRIV_V2 | kDirectIoAllowMmap;
-  // HANDLE_KILLPRIV would make every write clear set-id bits, whoever writes; with V2 the kernel says when. The kernel
-  // keeps locks itself while a disk has one session. Write-back caching would hide dirty data from the core.
-  policy.refuse = FUSE_AUTO_INVAL_DATA | FUSE_HANDLE_KILLPRIV | FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS |
-                  FUSE_WRITEBACK_CACHE | FUSE_POSIX_ACL | FUSE_DONT_MASK | FUSE_EXPORT_SUPPORT | FUSE_SPLICE_READ |
-                  FUSE_SPLICE_WRITE | FUSE_SPLICE_MOVE;
+  // HANDLE_KILLPRIV would make every write clear set-id bits, whoever writes; with V2 the kernel says when.
+  // Write-back caching would hide dirty data from the core.
+  policy.refuse = FUSE_AUTO_INVAL_DATA | FUSE_HANDLE_KILLPRIV | FUSE_WRITEBACK_CACHE | FUSE_POSIX_ACL | FUSE_DONT_MASK |
+                  FUSE_EXPORT_SUPPORT | FUSE_SPLICE_READ | FUSE_SPLICE_WRITE | FUSE_SPLICE_MOVE;
+  (locks == LockKeeper::kDaemon ? policy.want : policy.refuse) |= FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS;
   return policy;
 }
 

@@ -24,6 +24,7 @@ struct RequestPeek {
   uint32_t pid = 0;              // thread id of the caller; 0 if it is in no namespace of ours
   bool kill_set_id = false;      // WRITE, OPEN, CREATE, SETATTR: clear set-id bits
   bool from_page_cache = false;  // WRITE: a mapped page written back, the handle is guessed
+  int32_t lock_pid = 0;          // GETLK, SETLK, SETLKW: process id of the caller
   uint64_t interrupted = 0;      // INTERRUPT: unique of its target
   uint64_t init_flags = 0;       // INIT: what the kernel offers
 };
@@ -34,7 +35,8 @@ struct InitPolicy {
   uint64_t want = 0;    // set if offered
   uint64_t refuse = 0;  // cleared whatever libfuse chose
 };
-InitPolicy DefaultInitPolicy();
+enum class LockKeeper : uint8_t { kKernel, kDaemon };  // who decides about flock and fcntl locks
+InitPolicy DefaultInitPolicy(LockKeeper locks);
 
 // Corrects the flags in `reply` (a struct fuse_init_out of `size` bytes). Returns the flags in force; a reply too short
 // to hold them is left alone and gives 0.

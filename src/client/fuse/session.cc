@@ -2,9 +2,12 @@
 
 namespace archil::fuse {
 
-Session::Session(Scheduler& scheduler, void* owner, size_t max_workers, absl::Duration worker_idle_end)
+Session::Session(Scheduler& scheduler, void* owner, const FuseOptions& options)
     : owner_(owner),
+      locks_(options.locks_through_daemon ? LockKeeper::kDaemon : LockKeeper::kKernel),
+      max_lock_waiters_(options.max_lock_waiters),
       waiting_(scheduler, HasSigkillPending, [this] { fs_->WakeWaiters(); }),
-      pool_(scheduler, max_workers, worker_idle_end) {}
+      pool_(scheduler, options.max_workers, options.worker_idle_end),
+      lock_pool_(scheduler, options.max_lock_waiters, options.worker_idle_end) {}
 
 }  // namespace archil::fuse

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "client/core/fs_api.h"
+#include "client/fuse/fuse_mount.h"
 #include "client/fuse/kernel_abi.h"
 #include "client/fuse/waiting_requests.h"
 #include "client/fuse/worker_pool.h"
@@ -33,7 +35,7 @@ struct Kept<std::string_view> {
 class Session {
  public:
   // `owner` is handed back by owner(): libfuse's hooks carry no userdata but the session's.
-  Session(Scheduler& scheduler, void* owner, size_t max_workers, absl::Duration worker_idle_end);
+  Session(Scheduler& scheduler, void* owner, const FuseOptions& options);
 
   void* owner() const { return owner_; }
 
@@ -50,23 +52,20 @@ class Session {
   template <class... Args>
   void Run(fuse_req_t req, bool (*verb)(Session&, fuse_req_t, const OpContext&, Args...),
            const std::type_identity_t<Args>&... args) {
-    OpContext ctx = ContextOf(req);
-    ctx.may_block = false;
-    if (verb(*this, req, ctx, args...)) return;
-    handed_over_.fetch_add(1, std::memory_order_relaxed);
-    auto waiting = std::make_shared<WaitingRequest>();
-    waiting->unique = current_.unique;
-    waiting->pid = current_.pid;
-    waiting->answer_interrupted = [req] { fuse_reply_err(req, EINTR); };
-    ctx.may_block = true;
-    ctx.cancel = &waiting->cancel;
-    waiting_.Add(waiting);
-    pool_.Submit([this, req, verb, ctx, waiting, kept = std::tuple<typename Kept<Args>::Type...>(args...)] {
-      if (waiting->Take()) {
-        std::apply([&](const auto&... a) { verb(*this, req, ctx, Args(a)...); }, kept);
-      }
-      waiting_.Remove(waiting->unique);
-    });
+    if (!RunNow(req, verb, args...)) HandOver(req, Interrupts::kDeadly, pool_, nullptr, verb, args...);
+  }
+  // The same for a wait for a lock: it has threads of its own, so that it takes none from requests that come to an end by
+  // themselves, and any signal ends it.
+  template <class... Args>
+  void RunLockWait(fuse_req_t req, bool (*verb)(Session&, fuse_req_t, const OpContext&, Args...),
+                   const std::type_identity_t<Args>&... args) {
+    if (RunNow(req, verb, args...)) return;
+    if (lock_waiters_.fetch_add(1) >= max_lock_waiters_) {
+      lock_waiters_.fetch_sub(1);
+      fuse_reply_err(req, ENOLCK);
+      return;
+    }
+    HandOver(req, Interrupts::kAny, lock_pool_, &lock_waiters_, verb, args...);
   }
 
   static OpContext ContextOf(fuse_req_t req) {
@@ -85,21 +84,62 @@ class Session {
 
   WaitingRequests& waiting() { return waiting_; }
   WorkerPool& pool() { return pool_; }
+  WorkerPool& lock_pool() { return lock_pool_; }
+  size_t lock_waiters() const { return lock_waiters_.load(); }
+  LockKeeper locks() const { return locks_; }
   uint64_t upcalls(uint32_t opcode) const { return upcalls_[opcode].load(std::memory_order_relaxed); }
   uint64_t handed_over() const { return handed_over_.load(std::memory_order_relaxed); }
 
  private:
+  template <class... Args>
+  bool RunNow(fuse_req_t req, bool (*verb)(Session&, fuse_req_t, const OpContext&, Args...),
+              const std::type_identity_t<Args>&... args) {
+    OpContext ctx = ContextOf(req);
+    ctx.may_block = false;
+    return verb(*this, req, ctx, args...);
+  }
+
+  // `count`: taken down when it is over; may be null.
+  template <class... Args>
+  void HandOver(fuse_req_t req, Interrupts interrupts, WorkerPool& pool, std::atomic<size_t>* count,
+                bool (*verb)(Session&, fuse_req_t, const OpContext&, Args...), const std::type_identity_t<Args>&... args) {
+    handed_over_.fetch_add(1, std::memory_order_relaxed);
+    auto waiting = std::make_shared<WaitingRequest>();
+    waiting->unique = current_.unique;
+    waiting->pid = current_.pid;
+    waiting->interrupts = interrupts;
+    waiting->answer_interrupted = [req] { fuse_reply_err(req, EINTR); };
+    OpContext ctx = ContextOf(req);
+    ctx.cancel = &waiting->cancel;
+    waiting_.Add(waiting);
+    pool.Submit([this, req, verb, ctx, waiting, count, kept = std::tuple<typename Kept<Args>::Type...>(args...)] {
+      if (waiting->Take()) {
+        std::apply([&](const auto&... a) { verb(*this, req, ctx, Args(a)...); }, kept);
+      }
+      waiting_.Remove(waiting->unique);
+      if (count != nullptr) count->fetch_sub(1);
+    });
+  }
+
   void* const owner_;
+  const LockKeeper locks_;
+  const size_t max_lock_waiters_;
   FsApi* fs_ = nullptr;
   InodeId root_;
   RequestPeek current_;  // the reader's
   std::array<std::atomic<uint64_t>, kMaxOpcode + 1> upcalls_{};
   std::atomic<uint64_t> handed_over_{0};
   WaitingRequests waiting_;
+  std::atomic<size_t> lock_waiters_{0};
   WorkerPool pool_;
+  WorkerPool lock_pool_;
 };
 
+inline Session& SessionOf(fuse_req_t req) { return *static_cast<Session*>(fuse_req_userdata(req)); }
+
 // The handlers; their userdata is a Session.
-fuse_lowlevel_ops Handlers();
+fuse_lowlevel_ops Handlers(LockKeeper locks);
+// Of them those for locks and FLUSH, where they come to the daemon.
+void AddLockHandlers(fuse_lowlevel_ops* ops);
 
 }  // namespace archil::fuse

@@ -1,8 +1,11 @@
 #include "client/fuse/waiting_requests.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -46,7 +49,7 @@ void WaitingRequests::Interrupt(uint64_t unique) {
       interrupted_count_.fetch_add(1, std::memory_order_relaxed);
     }
   }
-  if (!doomed_(request->pid)) return;
+  if (request->interrupts == Interrupts::kDeadly && !doomed_(request->pid)) return;
   Cancel(request);
   wake_();
 }
@@ -81,6 +84,27 @@ void WaitingRequests::CancelAll() {
 size_t WaitingRequests::size() {
   MutexLock lock(mu_);
   return slots_.size();
+}
+
+bool IsInClassicLockWait(uint32_t tid) {
+  if (tid == 0) return false;
+  const std::string path = "/proc/" + std::to_string(tid) + "/syscall";
+  // The thread sends the request a moment before it sleeps; until then the file says "running".
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    char buf[256];
+    const ssize_t n = read(fd, buf, sizeof(buf) - 1);
+    close(fd);
+    if (n <= 0) return false;
+    buf[n] = '\0';
+    // "72 0x3 0x7 …": the number of the call, in decimal, and its arguments.
+    long number = 0;
+    unsigned long file = 0, command = 0;
+    if (sscanf(buf, "%ld 0x%lx 0x%lx", &number, &file, &command) == 3) return number == SYS_fcntl && command == F_SETLKW;
+    sched_yield();
+  }
+  return false;
 }
 
 bool HasSigkillPending(uint32_t tid) {

@@ -1,7 +1,8 @@
 // Requests that wait in a worker, by the kernel's number, so that an interrupt finds them.
 //
 // Interrupts are routine (timers, Go programs), so a request is cancelled only when its thread has SIGKILL pending;
-// an interrupted one that was not is looked at again by Recheck, because the kernel tells only once. Thread safe.
+// an interrupted one that was not is looked at again by Recheck, because the kernel tells only once. A wait for a lock is
+// cancelled by any interrupt: alarm(2) is how programs limit it. Thread safe.
 #pragma once
 
 #include <atomic>
@@ -15,9 +16,13 @@
 
 namespace archil {
 
+// What cancels a request.
+enum class Interrupts : uint8_t { kDeadly, kAny };
+
 struct WaitingRequest {
   uint64_t unique = 0;
   uint32_t pid = 0;  // thread id
+  Interrupts interrupts = Interrupts::kDeadly;
   CancelFlag cancel;
   std::atomic<bool> taken{false};    // by the worker that runs it, or by whoever answers it instead
   std::function<void()> answer_interrupted;  // replies EINTR; called at most once, by whoever took it
@@ -56,6 +61,10 @@ class WaitingRequests {
   std::atomic<size_t> interrupted_count_{0};
   std::atomic<uint64_t> cancelled_{0};
 };
+
+// True if the thread is inside fcntl(F_SETLKW). The kernel sends OFD locks as the same request, and only those of a process may be
+// refused as a deadlock. False if it cannot be told.
+bool IsInClassicLockWait(uint32_t tid);
 
 // True if the thread has SIGKILL pending (default actions of fatal signals included), or is gone.
 bool HasSigkillPending(uint32_t tid);

@@ -77,14 +77,17 @@ Status FileLocks::Set(const OpContext& ctx, InodeId ino, HandleId handle, const 
   ARCHIL_RETURN_IF_ERROR(Settled(ctx, place));
   const LockRequest request{LockOf(ino, call), std::nullopt, call.detect_deadlock};
   if (!IsValid(request.lock)) return Code::kInvalid;
-  if (call.type == LockType::kUnlock && !Owns(place)) return Ok();
+  const bool unlock = call.type == LockType::kUnlock;
+  if (unlock && !Owns(place) && !handles_of_.contains(place)) return Ok();
   const Result<LockOutcome> outcome =
       mode_ == Mode::kLocal ? SetLocal(ctx, request, call.wait) : SetRemote(ctx, request, call.wait);
-  if (!Owns(place)) {
-    ForgetHandles(place);
-  } else if (outcome.ok() && *outcome == LockOutcome::kDone) {
-    through_[handle].insert(place);
-    handles_of_[place].insert(handle);
+  if (outcome.ok() && *outcome == LockOutcome::kDone) {
+    if (!unlock) {
+      through_[handle].insert(place);
+      handles_of_[place].insert(handle);
+    } else if (!Owns(place)) {
+      ForgetHandles(place);
+    }
   }
   return outcome.ok() ? StatusOf(*outcome) : Status(outcome.error());
 }
@@ -166,7 +169,7 @@ Result<LockOutcome> FileLocks::Ask(const OpContext& ctx, uint64_t id, const Lock
     const Result<LockOutcome> outcome = Send(ctx, id, request);
     if (outcome.ok()) {
       calls_.erase(id);
-      if (*outcome == LockOutcome::kDone) Keep(request.lock);
+      if (*outcome == LockOutcome::kDone && !unlock) Keep(request.lock);
       // flock(2): an upgrade that failed has lost the lock.
       if (*outcome != LockOutcome::kDone && request.lock.family == LockFamily::kWhole) Keep(AllOf(request.lock));
       return outcome;

@@ -69,7 +69,7 @@ TEST(KernelAbi, ShortRequestsGiveNothing) {
 }
 
 TEST(KernelAbi, InitReplyKeepsOnlyWhatIsOffered) {
-  const InitPolicy policy = DefaultInitPolicy();
+  const InitPolicy policy = DefaultInitPolicy(LockKeeper::kKernel);
   EXPECT_EQ(policy.want & policy.refuse, 0u);
   // Flags that change the layout of requests are not wanted.
   EXPECT_EQ(policy.want & (static_cast<uint64_t>(FUSE_SETXATTR_EXT) | FUSE_SECURITY_CTX), 0u);
