@@ -80,19 +80,16 @@ std::vector<Sample> SampleRecords() {
   return out;
 }
 
-std::vector<Sample> SampleLogRecords() {
-  const SessionId session{(5ULL << 32) | 7};
-  const std::vector<std::pair<std::string, LogRecord>> records = {
-      {"disk_created", DiskCreatedRecord{DiskId{5}, "name", {1'800'000'000, 1}, 1 << 30}},
-      {"session_opened", SessionOpenedRecord{session, {1, 2}, BranchId{1}, SessionMode::kReadWrite, "host", {1'800'000'000, 2}, 15000}},
-      {"session_ended", SessionEndedRecord{session, true, "why"}},
-      {"commit", CommitRecord{session, Seq{1}, Seq{300}, "ops"}},
-      {"range_granted", RangeGrantedRecord{session, 3}},
-      {"segments_granted", SegmentsGrantedRecord{session, {{SegmentId{8}, 1, {1, 2}}, {SegmentId{9}, 1, {2}}}}},
-      {"segments_released", SegmentsReleasedRecord{session, {SegmentId{8}, SegmentId{9}}}},
-      {"segments_condemned", SegmentsCondemnedRecord{{SegmentId{8}}}},
-      {"segments_deleted", SegmentsDeletedRecord{{SegmentId{8}}}},
-  };
+std::vector<Sample> SampleRecordsV2() {
+  SessionRecord session{SessionId{9}, {1, 2}, BranchId{1}};
+  session.client_name = "host";
+  session.sharing = Sharing::kExclusive;
+  return {Of("session", session, &DecodeSession)};
+}
+
+namespace {
+
+std::vector<Sample> LogSamples(const std::vector<std::pair<std::string, LogRecord>>& records) {
   std::vector<Sample> out;
   uint64_t lsn = 0;
   for (const auto& [name, record] : records) {
@@ -103,6 +100,33 @@ std::vector<Sample> SampleLogRecords() {
                    }});
   }
   return out;
+}
+
+}  // namespace
+
+std::vector<Sample> SampleLogRecords() {
+  const SessionId session{(5ULL << 32) | 7};
+  return LogSamples({
+      {"disk_created", DiskCreatedRecord{DiskId{5}, "name", {1'800'000'000, 1}, 1 << 30}},
+      {"session_opened", SessionOpenedRecord{session, {1, 2}, BranchId{1}, SessionMode::kReadWrite, "host", {1'800'000'000, 2}, 15000, Sharing::kShared}},
+      {"session_ended", SessionEndedRecord{session, true, "why"}},
+      {"commit", CommitRecord{session, Seq{1}, Seq{300}, "ops", {}}},
+      {"range_granted", RangeGrantedRecord{session, 3}},
+      {"segments_granted", SegmentsGrantedRecord{session, {{SegmentId{8}, 1, {1, 2}}, {SegmentId{9}, 1, {2}}}}},
+      {"segments_released", SegmentsReleasedRecord{session, {SegmentId{8}, SegmentId{9}}}},
+      {"segments_condemned", SegmentsCondemnedRecord{{SegmentId{8}}}},
+      {"segments_deleted", SegmentsDeletedRecord{{SegmentId{8}}}},
+  });
+}
+
+std::vector<Sample> SampleLogRecordsV2() {
+  const SessionId session{(5ULL << 32) | 7};
+  const SessionId other{(5ULL << 32) | 8};
+  SessionOpenedRecord opened{session, {1, 2}, BranchId{1}, SessionMode::kReadWrite, "host", {1'800'000'000, 2}, 15000, Sharing::kExclusive};
+  return LogSamples({
+      {"session_opened", opened},
+      {"commit", CommitRecord{session, Seq{1}, Seq{300}, "ops", {{InodeId{70001}, {other}}, {InodeId{70002}, {SessionId{1}, other}}}}},
+  });
 }
 
 }  // namespace archil

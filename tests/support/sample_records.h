@@ -20,5 +20,8 @@ struct Sample {
 
 std::vector<Sample> SampleRecords();
 std::vector<Sample> SampleLogRecords();
+// What only version 2 can say.
+std::vector<Sample> SampleRecordsV2();
+std::vector<Sample> SampleLogRecordsV2();
 
 }  // namespace archil

@@ -124,7 +124,8 @@ struct RemoveXattrOp {
   Timestamp now;  // ctime
 };
 
-// The session's last reference to an unlinked inode is gone.
+// The session's last reference is gone to an inode that it unlinked while it was open, or that it has told the server to be open
+// (RecallAnswer::opens). No error if it is no orphan of the session, or is gone.
 struct ReleaseOrphanOp {
   InodeId ino;
 };

@@ -11,7 +11,7 @@ namespace archil {
 namespace {
 
 constexpr uint32_t kMagic = 0x474c5241;  // "ARLG"
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 constexpr size_t kChecksumAt = 4 + 1 + 8 + 4;
 
 enum Kind : uint8_t {
@@ -36,6 +36,23 @@ void PutSegments(ByteWriter& w, const std::vector<SegmentId>& segments) {
   for (SegmentId s : segments) w.Varint(s.value);
 }
 
+void PutOpens(ByteWriter& w, const std::vector<CommitRecord::Open>& opens) {
+  w.Varint(opens.size());
+  for (const auto& o : opens) {
+    w.Varint(o.ino.value);
+    w.Varint(o.sessions.size());
+    for (SessionId s : o.sessions) w.Varint(s.value);
+  }
+}
+
+// The lowest version that can say it.
+uint8_t VersionOf(const LogRecord& record) {
+  const auto* commit = std::get_if<CommitRecord>(&record);
+  const auto* opened = std::get_if<SessionOpenedRecord>(&record);
+  const bool newer = (commit != nullptr && !commit->opens.empty()) || (opened != nullptr && opened->sharing != Sharing::kShared);
+  return newer ? 2 : 1;
+}
+
 struct Encoder {
   ByteWriter& w;
 
@@ -56,6 +73,7 @@ struct Encoder {
     w.LengthPrefixed(r.client_name);
     PutTime(w, r.opened);
     w.Varint(r.lease_ms);
+    if (r.sharing != Sharing::kShared) w.U8(static_cast<uint8_t>(r.sharing));
   }
   void operator()(const SessionEndedRecord& r) {
     w.U8(kSessionEnded);
@@ -69,6 +87,7 @@ struct Encoder {
     w.Varint(r.first.value);
     w.Varint(r.last.value);
     w.LengthPrefixed(r.ops);
+    if (!r.opens.empty()) PutOpens(w, r.opens);
   }
   void operator()(const RangeGrantedRecord& r) {
     w.U8(kRangeGranted);
@@ -135,7 +154,20 @@ SegmentsGrantedRecord GetGrants(ByteReader& r, bool& bad) {
   return rec;
 }
 
-Result<LogRecord> DecodeBody(std::string_view body) {
+std::vector<CommitRecord::Open> GetOpens(ByteReader& r) {
+  std::vector<CommitRecord::Open> out;
+  const uint64_t count = r.Varint();
+  for (uint64_t i = 0; i < count && !r.failed(); ++i) {
+    CommitRecord::Open o;
+    o.ino = InodeId{r.Varint()};
+    const uint64_t sessions = r.Varint();
+    for (uint64_t j = 0; j < sessions && !r.failed(); ++j) o.sessions.push_back(SessionId{r.Varint()});
+    out.push_back(std::move(o));
+  }
+  return out;
+}
+
+Result<LogRecord> DecodeBody(uint8_t version, std::string_view body) {
   ByteReader r(body);
   bool bad = false;
   LogRecord out;
@@ -161,6 +193,10 @@ Result<LogRecord> DecodeBody(std::string_view body) {
       rec.client_name = std::string(r.LengthPrefixed());
       rec.opened = GetTime(r, bad);
       rec.lease_ms = r.Varint();
+      if (version >= 2) {
+        if (r.U8() != static_cast<uint8_t>(Sharing::kExclusive)) bad = true;
+        rec.sharing = Sharing::kExclusive;
+      }
       out = std::move(rec);
       break;
     }
@@ -180,6 +216,10 @@ Result<LogRecord> DecodeBody(std::string_view body) {
       rec.first = Seq{r.Varint()};
       rec.last = Seq{r.Varint()};
       rec.ops = std::string(r.LengthPrefixed());
+      if (version >= 2) {
+        rec.opens = GetOpens(r);
+        if (rec.opens.empty()) bad = true;
+      }
       out = std::move(rec);
       break;
     }
@@ -202,7 +242,7 @@ Result<LogRecord> DecodeBody(std::string_view body) {
     case kSegmentsDeleted: out = SegmentsDeletedRecord{GetSegments(r)}; break;
     default: return Error(Code::kCorrupt, "log record of an unknown kind");
   }
-  if (bad || !r.done()) return Error(Code::kCorrupt, "log record does not decode");
+  if (bad || !r.done() || VersionOf(out) != version) return Error(Code::kCorrupt, "log record does not decode");
   return out;
 }
 
@@ -244,10 +284,17 @@ Result<Header> DecodeHeader(std::string_view bytes) {
 
 }  // namespace
 
+size_t OpensSize(const std::vector<CommitRecord::Open>& opens) {
+  if (opens.empty()) return 0;
+  ByteWriter w;
+  PutOpens(w, opens);
+  return w.str().size();
+}
+
 std::string EncodeLogRecord(Lsn lsn, const LogRecord& record) {
   ByteWriter w;
   w.U32(kMagic);
-  w.U8(kVersion);
+  w.U8(VersionOf(record));
   w.U64(lsn.value);
   w.U32(0);
   w.U64(0);
@@ -264,8 +311,8 @@ std::string EncodeLogRecord(Lsn lsn, const LogRecord& record) {
 Result<LogFrame> DecodeLogFrame(std::string_view bytes) {
   ARCHIL_ASSIGN_OR_RETURN(const Header h, DecodeHeader(bytes));
   if (h.version > kVersion) return Error(Code::kNotSupported, "log record of a newer version");
-  if (h.version != kVersion) return Code::kCorrupt;
-  ARCHIL_ASSIGN_OR_RETURN(LogRecord record, DecodeBody(h.body));
+  if (h.version == 0) return Code::kCorrupt;
+  ARCHIL_ASSIGN_OR_RETURN(LogRecord record, DecodeBody(h.version, h.body));
   return LogFrame{h.lsn, std::move(record), kLogFrameHeader + h.body.size()};
 }
 

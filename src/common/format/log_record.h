@@ -1,7 +1,8 @@
 // Records of a disk's log: every decision about a disk, in the order of its strand.
 //
-//   frame = u32 magic ‖ u8 version (1) ‖ u64 lsn ‖ u32 body length ‖ u64 checksum ‖ body
+//   frame = u32 magic ‖ u8 version ‖ u64 lsn ‖ u32 body length ‖ u64 checksum ‖ body
 //   body  = u8 kind ‖ fields
+// Version 2 is written only for what version 1 cannot say: an exclusive session, a commit with inodes open elsewhere.
 // The checksum covers all of the frame but itself. Frames follow each other without gaps; a frame may be split
 // over several appends but never over two segments. Applying a record is a pure function of it and the state (replay).
 // Pure; pinned by golden tests (docs/formats.md).
@@ -35,6 +36,7 @@ struct SessionOpenedRecord {
   std::string client_name;
   Timestamp opened;
   uint64_t lease_ms = 0;
+  Sharing sharing = Sharing::kShared;
 };
 
 // FEN-1: durable before anything that the session held is given to another. It takes all of it.
@@ -45,10 +47,16 @@ struct SessionEndedRecord {
 };
 
 struct CommitRecord {
+  // An inode that lost its last name, and the other sessions that have it open: it becomes an orphan of theirs.
+  struct Open {
+    InodeId ino;
+    std::vector<SessionId> sessions;
+  };
   SessionId session;
   Seq first;
   Seq last;
   std::string ops;  // EncodeOps
+  std::vector<Open> opens;
 };
 
 // Inode numbers [block * kInodeRange, (block + 1) * kInodeRange).
@@ -86,8 +94,11 @@ using LogRecord = std::variant<DiskCreatedRecord, SessionOpenedRecord, SessionEn
                                SegmentsGrantedRecord, SegmentsReleasedRecord, SegmentsCondemnedRecord, SegmentsDeletedRecord>;
 
 inline constexpr size_t kLogFrameHeader = 4 + 1 + 8 + 4 + 8;
-inline constexpr size_t kMaxLogBody = kMaxCommitBytes + 4096;
+inline constexpr size_t kMaxOpensBytes = 1 << 20;  // of a commit's record
+inline constexpr size_t kMaxLogBody = kMaxCommitBytes + kMaxOpensBytes + 4096;
 
+// What `opens` takes in a record.
+size_t OpensSize(const std::vector<CommitRecord::Open>& opens);
 std::string EncodeLogRecord(Lsn lsn, const LogRecord& record);
 
 struct LogFrame {

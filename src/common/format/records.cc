@@ -11,9 +11,9 @@ namespace {
 constexpr uint8_t kVersion = 1;
 constexpr char kTombstone[1] = {0};
 
-ByteWriter Begin() {
+ByteWriter Begin(uint8_t version = kVersion) {
   ByteWriter w;
-  w.U8(kVersion);
+  w.U8(version);
   return w;
 }
 
@@ -25,14 +25,14 @@ std::string Finish(ByteWriter& w) {
 Error Damaged(std::string_view what) { return Error(Code::kCorrupt, std::string(what) + " record is damaged"); }
 
 // The body of a value whose version and checksum are good.
-Result<std::string_view> BodyOf(std::string_view value, std::string_view what) {
+Result<std::string_view> BodyOf(std::string_view value, std::string_view what, uint8_t newest = kVersion) {
   if (value.size() < 5) return Damaged(what);
   const std::string_view covered = value.substr(0, value.size() - 4);
   ByteReader tail(value.substr(value.size() - 4));
   if (tail.U32() != static_cast<uint32_t>(Checksum(covered))) return Damaged(what);
   const auto version = static_cast<uint8_t>(covered[0]);
-  if (version > kVersion) return Error(Code::kNotSupported, std::string(what) + " record of a newer version");
-  if (version != kVersion) return Damaged(what);
+  if (version > newest) return Error(Code::kNotSupported, std::string(what) + " record of a newer version");
+  if (version < kVersion) return Damaged(what);
   return covered.substr(1);
 }
 
@@ -291,8 +291,10 @@ Result<BranchRecord> DecodeBranch(std::string_view value) {
   return rec;
 }
 
+// Version 2 is written for exclusive sessions only.
 std::string Encode(const SessionRecord& rec) {
-  ByteWriter w = Begin();
+  const bool exclusive = rec.sharing == Sharing::kExclusive;
+  ByteWriter w = Begin(exclusive ? 2 : 1);
   w.Varint(rec.id.value);
   w.U64(rec.key.hi);
   w.U64(rec.key.lo);
@@ -304,12 +306,14 @@ std::string Encode(const SessionRecord& rec) {
   w.Varint(rec.lease_ms);
   w.Varint(rec.applied.value);
   w.LengthPrefixed(rec.end_reason);
+  if (exclusive) w.U8(static_cast<uint8_t>(rec.sharing));
   return Finish(w);
 }
 
 Result<SessionRecord> DecodeSession(std::string_view value) {
-  ARCHIL_ASSIGN_OR_RETURN(const std::string_view body, BodyOf(value, "session"));
+  ARCHIL_ASSIGN_OR_RETURN(const std::string_view body, BodyOf(value, "session", 2));
   ByteReader r(body);
+  const bool exclusive = value[0] == 2;
   SessionRecord rec;
   rec.id = SessionId{r.Varint()};
   rec.key.hi = r.U64();
@@ -322,6 +326,8 @@ Result<SessionRecord> DecodeSession(std::string_view value) {
   rec.lease_ms = r.Varint();
   rec.applied = Seq{r.Varint()};
   rec.end_reason = std::string(r.LengthPrefixed());
+  if (exclusive) rec.sharing = Sharing::kExclusive;
+  if (exclusive && r.U8() != static_cast<uint8_t>(Sharing::kExclusive)) return Damaged("session");
   if (!r.done() || mode > 1 || state < 1 || state > 3 || !Valid(rec.opened)) return Damaged("session");
   rec.mode = static_cast<SessionMode>(mode);
   rec.state = static_cast<SessionRecord::State>(state);

@@ -121,6 +121,7 @@ struct SessionRecord {
   uint64_t lease_ms = 0;
   Seq applied;
   std::string end_reason;
+  Sharing sharing = Sharing::kShared;
   friend bool operator==(const SessionRecord&, const SessionRecord&) = default;
 };
 std::string Encode(const SessionRecord& r);

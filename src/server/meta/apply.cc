@@ -59,6 +59,7 @@ Status Apply(Txn& txn, const SessionOpenedRecord& r) {
   session.client_name = r.client_name;
   session.opened = r.opened;
   session.lease_ms = r.lease_ms;
+  session.sharing = r.sharing;
   txn.PutDisk(DiskKey(), Encode(disk));
   txn.PutDisk(SessionTableKey(r.session), Encode(session));
   return Ok();
@@ -121,9 +122,24 @@ Status Apply(Txn& txn, const SessionEndedRecord& r) {
   return ForgetOldSessions(txn);
 }
 
+class RecordedOpens final : public OpenQuery {
+ public:
+  explicit RecordedOpens(const std::vector<CommitRecord::Open>& opens) : opens_(opens) {}
+  std::vector<SessionId> OpenElsewhere(InodeId ino) override {
+    for (const auto& o : opens_) {
+      if (o.ino == ino) return o.sessions;
+    }
+    return {};
+  }
+
+ private:
+  const std::vector<CommitRecord::Open>& opens_;
+};
+
 Status Apply(Txn& txn, const CommitRecord& r) {
   ARCHIL_ASSIGN_OR_RETURN(const std::vector<Op> ops, DecodeOps(r.ops));
-  return ApplyCommit(txn, r.session, r.first, r.last, ops, nullptr);
+  RecordedOpens opens(r.opens);
+  return ApplyCommit(txn, r.session, r.first, r.last, ops, nullptr, &opens);
 }
 
 Status Apply(Txn& txn, const RangeGrantedRecord& r) {
@@ -189,14 +205,15 @@ Status ApplyRecord(Txn& txn, const LogRecord& record) {
   return std::visit([&](const auto& r) { return Apply(txn, r); }, record);
 }
 
-Status ApplyCommit(Txn& txn, SessionId session, Seq first, Seq last, const std::vector<Op>& ops, const RightsCheck* rights) {
+Status ApplyCommit(Txn& txn, SessionId session, Seq first, Seq last, const std::vector<Op>& ops, RightsCheck* rights,
+                   OpenQuery* opens) {
   ARCHIL_ASSIGN_OR_RETURN(SessionRecord rec, LoadLiveSession(txn, session));
   if (rec.mode != SessionMode::kReadWrite) return Refuse("the session is read-only");
   if (first.value != rec.applied.value + 1 || last < first) {
     return Refuse(fmt::format("ops {}..{} do not follow op {}, the newest applied", first.value, last.value, rec.applied.value));
   }
   ARCHIL_RETURN_IF_ERROR(txn.UseBranch(rec.branch));
-  OpEnv env{txn, session, rights};
+  OpEnv env{txn, session, rights, opens};
   ARCHIL_RETURN_IF_ERROR(ApplyOps(env, ops));
   rec.applied = last;
   txn.PutDisk(SessionTableKey(session), Encode(rec));

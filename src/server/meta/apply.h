@@ -14,6 +14,7 @@ inline constexpr size_t kEndedSessionsKept = 64;  // to tell a late caller why i
 // Any record, its ops decoded here, rights not asked: for replay.
 Status ApplyRecord(Txn& txn, const LogRecord& record);
 // A commit whose ops are decoded already.
-Status ApplyCommit(Txn& txn, SessionId session, Seq first, Seq last, const std::vector<Op>& ops, const RightsCheck* rights);
+Status ApplyCommit(Txn& txn, SessionId session, Seq first, Seq last, const std::vector<Op>& ops, RightsCheck* rights,
+                   OpenQuery* opens);
 
 }  // namespace archil

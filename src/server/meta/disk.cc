@@ -113,6 +113,7 @@ void Disk::StepDown(const Error& cause) {
   ++generation_;
   std::deque<std::function<void(DiskCore*)>> held = std::move(core_->held);
   std::shared_ptr<DiskCore> old = std::move(core_);
+  FailWaits(*old, NotServing());
   for (auto& fn : held) fn(nullptr);
   opening_ = true;
   lane_->Post([self = shared_from_this(), old = std::move(old)]() mutable {
@@ -214,6 +215,7 @@ void Disk::Stop() {
   });
   drained->Wait();
   if (core == nullptr) return;
+  FailWaits(*core, NotServing());
   for (auto& fn : core->held) fn(nullptr);
   auto durable = std::make_shared<Notification>(host_.env.scheduler);
   auto outcome = std::make_shared<Status>();

@@ -14,6 +14,7 @@
 
 #include "common/api/meta_service.h"
 #include "server/meta/disk_core.h"
+#include "server/meta/listing.h"
 
 namespace archil {
 
@@ -35,6 +36,9 @@ class Disk : public std::enable_shared_from_this<Disk> {
   void Stop();
   // Every second or so: flushing, reopening.
   void Tick();
+  // What waits for a moment that has come (deadlines, leases) goes on. When to call again at the latest; it may ask for earlier by
+  // DiskHost::wake.
+  BootTime LookIfDue(BootTime now);
 
   void Info(Done<DiskInfo> done);
   // Ends all sessions for good, or is refused with kHeldElsewhere; afterwards every call answers kNoSuchDisk.
@@ -42,8 +46,18 @@ class Disk : public std::enable_shared_from_this<Disk> {
   // The disk stays after all.
   void CancelDelete();
   void OpenSession(OpenSessionRequest request, Done<OpenSessionReply> done);
-  void Renew(SessionId session, SessionKey key, Done<RenewReply> done);
+  void Renew(SessionId session, SessionKey key, uint64_t progress, Done<RenewReply> done);
   void CloseSession(SessionId session, SessionKey key, Done<bool> done);
+  // These wait, at most until the deadline; `ticket` may be null.
+  void Acquire(AcquireRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<AcquireReply> done);
+  void Poll(SessionId session, SessionKey key, uint64_t after, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<PollReply> done);
+  void Revoke(SessionId session, InodeId ino, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<bool> done);
+  // Answers what waits, with kUnavailable.
+  void EndWaits();
+  void AnswerRecall(SessionId session, SessionKey key, RecallAnswer answer, Done<bool> done);
+  void GiveBack(SessionId session, SessionKey key, std::vector<InodeId> inodes, std::vector<InodeId> opens, Done<bool> done);
+  void Reclaim(ReclaimRequest request, Done<ReclaimReply> done);
+  void ListRights(uint32_t limit, Done<std::vector<RightInfo>> done);
   void Commit(CommitRequest request, Done<CommitReply> done);
   void AllocateInodes(SessionId session, SessionKey key, Done<InodeRange> done);
   void AllocateSegments(SessionId session, SessionKey key, uint32_t count, Done<std::vector<SegmentGrant>> done);
@@ -92,11 +106,32 @@ class Disk : public std::enable_shared_from_this<Disk> {
   Result<OpenSessionReply> SessionReply(DiskCore& core, const SessionRecord& session, InodeRange range);
   Result<InodeRange> GrantRange(DiskCore& core, SessionId session);
   Result<DiskInfo> MakeInfo(DiskCore& core);
-  // A live session of this id (and key, if given); renews its lease.
-  static Result<SessionRecord*> LiveSession(DiskCore& core, SessionId session, const SessionKey* key, BootTime received);
+  // A live session of this id (and key, if given); renews its lease. kUnavailable if it has not reclaimed, unless that does not matter.
+  enum class Claim : uint8_t { kNeeded, kNot };
+  static Result<SessionRecord*> LiveSession(DiskCore& core, SessionId session, const SessionKey* key, BootTime received, Claim claim = Claim::kNeeded);
+  Status RefuseOrEnd(DiskCore& core, const std::vector<Holder>& in_the_way, const OpenSessionRequest& request);
+
+  // --- disk_delegations.cc
+  // Looks at the requests and answers what can be answered; ends who is to be ended. After everything that may let one go on.
+  void Settle(DiskCore& core);
+  void SettleSoon();
+  void Do(DiskCore& core, const DelegationEffects& effects);
+  void AnswerPolls(DiskCore& core, BootTime now);
+  void EndPoll(DiskCore& core, SessionId session, const Error& error);
+  void WakeForWaits(DiskCore& core);
+  void FailWaits(DiskCore& core, const Error& error);
+  void OnCancel(const std::shared_ptr<WaitTicket>& ticket, uint64_t wait);
+  void CancelWait(DiskCore& core, uint64_t wait);
+  // The table was asked about the state: false, and the disk steps down, if that could not be read.
+  bool TreeIsGood(const StateTree& tree);
+  Result<AcquireReply> GrantReply(DiskCore& core, const AcquireRequest& request, const DelegationEffects::Granted& granted);
+  Status BringAlong(DiskCore& core, const AcquireRequest& request, const Records& records, size_t bytes, AcquireReply& reply);
+  static void MarkCovered(DiskCore& core, SessionId session, DirPage& page);
+  static void MarkCovered(DiskCore& core, SessionId session, InodeId parent, InodeInfo& info);
 
   // --- disk_commit.cc
   void DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op>& ops, BootTime received, const Done<CommitReply>& done);
+  void TellTable(DiskCore& core, const SessionRecord& session, const std::vector<Op>& ops);
 
   // --- disk_reads.cc
   template <class T>
@@ -128,6 +163,8 @@ class Disk : public std::enable_shared_from_this<Disk> {
   std::string not_serving_ = "the disk is not open yet";
   Code not_serving_code_ = Code::kUnavailable;
   bool opening_ = false;
+  std::atomic<int64_t> look_at_ns_{INT64_MAX};  // on the boot clock
+  std::atomic<uint64_t> next_wait_{1};
   uint64_t generation_ = 0;  // of core_: what comes back from the background may be about an older one
 };
 

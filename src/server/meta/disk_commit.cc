@@ -1,6 +1,7 @@
 // Commits: all ops or none, in order, exactly once.
 #include <fmt/format.h>
 
+#include "absl/container/flat_hash_set.h"
 #include "common/format/op_codec.h"
 #include "server/meta/apply.h"
 #include "server/meta/disk.h"
@@ -11,13 +12,79 @@ namespace {
 // DLG-2 through the delegation table.
 class SessionRights final : public RightsCheck {
  public:
-  SessionRights(const DelegationTable& table, SessionId session) : table_(table), session_(session) {}
-  bool MayWrite(InodeId ino) const override { return table_.Check(session_, ino, DelegationMode::kWrite); }
+  SessionRights(const DelegationTable& table, Txn& txn, SessionId session)
+      : table_(table), txn_(txn), session_(session), alone_(table.AloneNumber(session) != 0) {}
+
+  // What was allowed once stays so in the batch: its own ops may have taken the inode out of what the session holds. What the batch
+  // made is its own.
+  bool MayWrite(InodeId ino) override {
+    if (alone_ || allowed_.contains(ino) || txn_.Born(ino)) return true;
+    const Right right = table_.RightOf(session_, ino, [&] {
+      const auto home = txn_.HomeOf(ino);
+      return home.ok() ? *home : InodeId{0};
+    });
+    const bool may = right == Right::kWrite;
+    if (may) allowed_.insert(ino);
+    return may;
+  }
 
  private:
   const DelegationTable& table_;
+  Txn& txn_;
+  const SessionId session_;
+  const bool alone_;
+  absl::flat_hash_set<InodeId> allowed_;
+};
+
+// Asks the table, and notes for the log what it said.
+class TableOpens final : public OpenQuery {
+ public:
+  TableOpens(const DelegationTable& table, BranchId branch, SessionId session) : table_(table), branch_(branch), session_(session) {}
+  std::vector<SessionId> OpenElsewhere(InodeId ino) override {
+    std::vector<SessionId> sessions = table_.OpenElsewhere(branch_, ino, session_);
+    if (!sessions.empty()) said.push_back({ino, sessions});
+    return sessions;
+  }
+  std::vector<CommitRecord::Open> said;
+
+ private:
+  const DelegationTable& table_;
+  const BranchId branch_;
   const SessionId session_;
 };
+
+using Touched = std::map<InodeId, DelegationTable::Touched>;
+
+// What ops may have done to who covers what.
+Touched TouchedBy(const std::vector<Op>& ops) {
+  Touched out;
+  const auto lost_name = [&](InodeId ino, InodeId dir) {
+    out[ino].links_changed = true;
+    out[ino].left.push_back(dir);
+  };
+  for (const Op& op : ops) {
+    if (const auto* create = std::get_if<CreateOp>(&op)) {
+      if (create->type == FileType::kDirectory) out[create->ino].born = true;
+    } else if (const auto* link = std::get_if<LinkOp>(&op)) {
+      out[link->ino].links_changed = true;
+    } else if (const auto* unlink = std::get_if<UnlinkOp>(&op)) {
+      lost_name(unlink->ino, unlink->parent);
+    } else if (const auto* rmdir = std::get_if<RmdirOp>(&op)) {
+      (void)out[rmdir->ino];
+    } else if (const auto* release = std::get_if<ReleaseOrphanOp>(&op)) {
+      (void)out[release->ino];
+    } else if (const auto* rename = std::get_if<RenameOp>(&op)) {
+      out[rename->ino].left.push_back(rename->parent);
+      if (!rename->victim || rename->victim == rename->ino) continue;
+      if (rename->mode == RenameOp::Mode::kExchange) {
+        out[rename->victim].left.push_back(rename->new_parent);
+      } else {
+        lost_name(rename->victim, rename->new_parent);
+      }
+    }
+  }
+  return out;
+}
 
 Status CheckShape(const CommitRequest& request, const std::vector<Op>& ops) {
   if (request.first.value == 0 || request.last < request.first) return Error(Code::kInvalid, "the commit's numbers are not a range");
@@ -53,17 +120,20 @@ void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op
       return CommitReply{session->applied, core.applied};
     }
     Txn txn(*core.kv);
-    const SessionRights rights(core.table, request.session);
-    if (const Status s = ApplyCommit(txn, request.session, request.first, request.last, ops, &rights); !s.ok()) {
+    SessionRights rights(core.table, txn, request.session);
+    TableOpens opens(core.table, session->branch, request.session);
+    if (const Status s = ApplyCommit(txn, request.session, request.first, request.last, ops, &rights, &opens); !s.ok()) {
       ++host_.metrics.commits_refused;
       return s.error();
     }
+    if (OpensSize(opens.said) > kMaxOpensBytes) return Error(Code::kTryAgain, "too many of the removed inodes are open elsewhere");
     const Seq last = request.last;
-    const LogRecord record = CommitRecord{request.session, request.first, last, std::move(request.ops)};
+    const LogRecord record = CommitRecord{request.session, request.first, last, std::move(request.ops), std::move(opens.said)};
     ARCHIL_RETURN_IF_ERROR(WriteRecord(core, txn, record, [](Status) {}));
     session->applied = last;
     ++host_.metrics.commits;
     host_.metrics.ops_applied += ops.size();
+    TellTable(core, *session, ops);
     if (core.collecting) {
       for (const Op& op : ops) {
         if (const auto* set = std::get_if<SetExtentsOp>(&op)) {
@@ -74,7 +144,19 @@ void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op
     return CommitReply{last, core.applied};
   };
   Reply(core, Kind::kChange, done, commit());
+  if (core.table.Waiting()) Settle(core);
   MaybeFlush(core);
+}
+
+// The state shows the ops already.
+void Disk::TellTable(DiskCore& core, const SessionRecord& session, const std::vector<Op>& ops) {
+  if (core.table.AloneNumber(session.id) != 0 && !core.table.HasOpens(session.branch)) return;
+  for (const Op& op : ops) {
+    if (const auto* release = std::get_if<ReleaseOrphanOp>(&op)) core.table.Closed(session.id, release->ino);
+  }
+  StateTree tree(*core.kv);
+  core.table.Committed(session.id, TouchedBy(ops), tree);
+  (void)TreeIsGood(tree);
 }
 
 }  // namespace archil

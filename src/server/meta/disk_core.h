@@ -2,6 +2,7 @@
 // used by one strand; thrown away as a whole when the log fails, because the state may then be ahead of it.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -31,17 +32,41 @@ struct DiskHost {
   ThreadPool& log_pool;    // appends to logs
   ThreadPool& background;  // opening, flushing, collecting garbage
   MetaMetrics& metrics;
+  std::atomic<bool>& draining;                // nobody waits for rights or messages any more
+  std::function<void(BootTime)> wake;         // Disk::LookIfDue is called at that time, or soon after
 
   BootTime Now() const { return env.scheduler.clock().Boot(); }
 };
 
+// Numbers of grants and messages of an epoch are above this, those of earlier ones below.
+inline uint64_t FirstNumber(uint64_t epoch) { return epoch << 40; }
+
 struct DiskCore {
+  explicit DiskCore(absl::Duration recall_grace) : table(DelegationLimits{.recall_grace = recall_grace}) {}
+
   std::shared_ptr<KvStore> kv;  // owners: the core, and background work that reads or flushes it
   std::unique_ptr<LogWriter> log;
   Lsn applied;                     // newest record in kv; the log knows how much of it is durable
   DiskRecord disk;
   std::map<SessionId, SessionRecord> sessions;  // live ones, and ended ones that are remembered
   DelegationTable table;
+  uint64_t epoch = 0;              // of the leader; numbers of sessions begin above it, so that they grow over restarts
+
+  // Calls that wait, by their own numbers, and the one Poll of each session.
+  struct AcquireWait {
+    AcquireRequest request;
+    std::function<void(Result<AcquireReply>)> done;
+  };
+  struct PollWait {
+    uint64_t id = 0;
+    uint64_t after = 0;
+    BootTime deadline;
+    std::function<void(Result<PollReply>)> done;
+  };
+  std::map<uint64_t, AcquireWait> acquires;
+  std::map<uint64_t, std::function<void(Result<bool>)>> revokes;
+  std::map<SessionId, PollWait> polls;
+  uint64_t records_shown = 0;  // of rights, in the gauge
 
   // Flushing: changes wait in `held` from the moment at which the state's end is fixed until it is on disk.
   bool flushing = false;

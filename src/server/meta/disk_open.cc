@@ -81,7 +81,9 @@ Status LoadSessions(const DiskHost& host, DiskCore& core) {
     }
     if (rec->state == SessionRecord::State::kLive) {
       // Known sessions have a fresh lease: nobody can have renewed while there was no server.
-      core.table.Add({rec->id, rec->branch, rec->mode, Lease{now, absl::Milliseconds(static_cast<int64_t>(rec->lease_ms))}});
+      // What they hold is not in the log: they are to say it.
+      const Lease lease{now, absl::Milliseconds(static_cast<int64_t>(rec->lease_ms))};
+      core.table.Add({rec->id, rec->branch, rec->mode, rec->sharing, rec->client_name, lease}, FirstNumber(core.epoch), DelegationTable::Birth::kUnclaimed);
     }
     core.sessions[rec->id] = std::move(*rec);
     return true;
@@ -126,7 +128,7 @@ Result<std::unique_ptr<DiskCore>> OpenDiskCore(const DiskHost& host, DiskId id, 
                                                LogWriter::Hooks hooks) {
   OpContext ctx;
   ctx.deadline = host.Now() + kOpenDeadline;
-  auto core = std::make_unique<DiskCore>();
+  auto core = std::make_unique<DiskCore>(host.config.recall_grace);
   ARCHIL_ASSIGN_OR_RETURN(core->kv, OpenState(host, id));
   ARCHIL_ASSIGN_OR_RETURN(Lsn applied, AppliedOf(*core->kv));
 
@@ -150,6 +152,7 @@ Result<std::unique_ptr<DiskCore>> OpenDiskCore(const DiskHost& host, DiskId id, 
   }
   ARCHIL_RETURN_IF_ERROR(host.env.faults.Hit("meta.open.replayed"));
   ARCHIL_RETURN_IF_ERROR(StartSegment(host, replayed.end, store, manifest));
+  core->epoch = manifest.epoch;
   core->applied = replayed.end.last;
   core->flushed = applied;
   core->unflushed_log_bytes = replayed.bytes;

@@ -2,37 +2,14 @@
 #include <fmt/format.h>
 
 #include "server/meta/disk.h"
+#include "server/meta/listing.h"
 
 namespace archil {
 namespace {
 
-constexpr uint32_t kMaxDirPage = 4096;
 constexpr uint32_t kMaxChunksPerCall = 4096;
 constexpr uint64_t kDefaultCapacity = 1ULL << 50;  // bytes that statfs shows without a quota
 constexpr uint64_t kShownInodes = 1ULL << 40;
-
-// `parent` is asked for directories only; 0 means it must be looked up.
-Result<InodeInfo> InfoOf(const Records& records, InodeId ino, InodeId parent) {
-  ARCHIL_ASSIGN_OR_RETURN(auto rec, records.GetInode(ino));
-  if (!rec) return Error(Code::kNotFound);
-  InodeInfo info;
-  info.attr = rec->attr;
-  info.target = std::move(rec->target);
-  info.has_xattrs = !rec->xattrs.empty() || rec->large_xattrs > 0;
-  if (info.attr.type == FileType::kDirectory && ino != kRootInode && info.attr.nlink > 0) {
-    info.parent = parent;
-    if (!parent) {
-      ARCHIL_ASSIGN_OR_RETURN(info.parent, records.ParentOfDirectory(ino));
-    }
-  }
-  return info;
-}
-
-Result<InodeInfo> DirectoryInfo(const Records& records, InodeId ino) {
-  ARCHIL_ASSIGN_OR_RETURN(InodeInfo info, InfoOf(records, ino, InodeId{0}));
-  if (info.attr.type != FileType::kDirectory) return Error(Code::kNotDirectory);
-  return info;
-}
 
 }  // namespace
 
@@ -54,7 +31,7 @@ void Disk::GetInode(SessionId session, InodeId ino, Done<InodeInfo> done) {
 }
 
 void Disk::Lookup(SessionId session, InodeId parent, std::string name, Done<InodeInfo> done) {
-  Read<InodeInfo>(session, std::move(done), [parent, name = std::move(name)](DiskCore&, const Records& records) -> Result<InodeInfo> {
+  Read<InodeInfo>(session, std::move(done), [session, parent, name = std::move(name)](DiskCore& core, const Records& records) -> Result<InodeInfo> {
     if (name.size() > kMaxName) return Error(Code::kNameTooLong);
     if (!IsValidName(name)) return Error(Code::kInvalid, "not a valid name");
     ARCHIL_ASSIGN_OR_RETURN(auto dentry, records.GetDentry(parent, name));
@@ -64,40 +41,17 @@ void Disk::Lookup(SessionId session, InodeId parent, std::string name, Done<Inod
     }
     auto info = InfoOf(records, dentry->ino, parent);
     if (!info.ok() && info.code() == Code::kNotFound) return Error(Code::kCorrupt, "a name shows an inode that does not exist");
+    if (info.ok()) MarkCovered(core, session, parent, *info);
     return info;
   });
 }
 
 void Disk::ReadDir(SessionId session, InodeId ino, std::string after, uint32_t limit, Done<DirPage> done) {
   if (limit == 0 || limit > kMaxDirPage) limit = kMaxDirPage;
-  Read<DirPage>(session, std::move(done), [ino, after = std::move(after), limit](DiskCore& core, const Records& records) -> Result<DirPage> {
-    DirPage page;
+  Read<DirPage>(session, std::move(done), [session, ino, after = std::move(after), limit](DiskCore& core, const Records& records) -> Result<DirPage> {
+    ARCHIL_ASSIGN_OR_RETURN(DirPage page, ListDirectory(records, ino, after, limit));
     page.position = core.applied;
-    ARCHIL_ASSIGN_OR_RETURN(page.directory, DirectoryInfo(records, ino));
-    std::vector<std::pair<std::string, InodeId>> names;
-    Status bad = Ok();
-    page.complete = true;
-    const std::string after_key = after.empty() ? std::string() : DentryKey(ino, after);
-    ARCHIL_RETURN_IF_ERROR(records.Scan(DentryPrefix(ino), after_key, [&](std::string_view logical, std::string_view value) {
-      if (names.size() == limit) {
-        page.complete = false;
-        return false;
-      }
-      auto dentry = DecodeDentry(value);
-      if (!dentry.ok()) {
-        bad = dentry.error();
-        return false;
-      }
-      names.emplace_back(std::string(NameOfDentry(logical)), dentry->ino);
-      return true;
-    }));
-    ARCHIL_RETURN_IF_ERROR(bad);
-    page.entries.reserve(names.size());
-    for (auto& [name, child] : names) {
-      auto info = InfoOf(records, child, ino);
-      if (!info.ok()) return Error(Code::kCorrupt, "a name shows an inode that cannot be read");
-      page.entries.push_back({std::move(name), std::move(*info)});
-    }
+    MarkCovered(core, session, page);
     return page;
   });
 }

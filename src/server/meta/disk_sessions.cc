@@ -1,6 +1,9 @@
 // Sessions of a disk: opening, renewing, ending, and what they are granted.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "server/meta/apply.h"
 #include "server/meta/disk.h"
 
@@ -32,7 +35,7 @@ bool IsSet(const SessionKey& key) { return key.hi != 0 || key.lo != 0; }
 
 }  // namespace
 
-Result<SessionRecord*> Disk::LiveSession(DiskCore& core, SessionId session, const SessionKey* key, BootTime received) {
+Result<SessionRecord*> Disk::LiveSession(DiskCore& core, SessionId session, const SessionKey* key, BootTime received, Claim claim) {
   if (core.deleted) return Error(Code::kNoSuchDisk, "the disk was deleted");
   const auto it = core.sessions.find(session);
   if (it == core.sessions.end()) return Error(Code::kFenced, fmt::format("session {:x} is not known here: it ended long ago", session.value));
@@ -40,6 +43,9 @@ Result<SessionRecord*> Disk::LiveSession(DiskCore& core, SessionId session, cons
   if (key != nullptr && !(rec.key == *key)) return Error(Code::kPermission, "the key is not that of the session");
   if (rec.state != SessionRecord::State::kLive) {
     return Error(Code::kFenced, fmt::format("session {:x} has ended: {}", session.value, rec.end_reason));
+  }
+  if (claim == Claim::kNeeded && core.table.Unclaimed(session)) {
+    return Error(Code::kUnavailable, "the server was restarted: the session has to reclaim what it holds first");
   }
   core.table.Renew(session, received);
   return &rec;
@@ -60,7 +66,11 @@ Status Disk::EndSession(DiskCore& core, SessionId session, bool fenced, std::str
     self->SealInBackground(to_seal);
     self->ScheduleCollection();
   }));
-  core.table.Remove(session);
+  EndPoll(core, session, Error(Code::kFenced, fmt::format("session {:x} has ended: {}", session.value, reason)));
+  DelegationEffects effects;
+  core.table.Remove(session, fmt::format("session {:x} has ended: {}", session.value, reason), effects);
+  Do(core, effects);
+  SettleSoon();
   SessionRecord& rec = core.sessions[session];
   rec.state = fenced ? SessionRecord::State::kFenced : SessionRecord::State::kClosed;
   rec.end_reason = std::move(reason);
@@ -79,8 +89,29 @@ Status Disk::EndSession(DiskCore& core, SessionId session, bool fenced, std::str
   return Ok();
 }
 
-// Ends what stands in the way and may be ended: a predecessor proven dead, holders whose lease has run out (FEN-1: their end is in
-// the log before the new session is).
+// Refuses with who holds the disk, unless all in the way may be ended: by force, or because their lease has run out (FEN-1: their end
+// is in the log before the new session is).
+Status Disk::RefuseOrEnd(DiskCore& core, const std::vector<Holder>& in_the_way, const OpenSessionRequest& request) {
+  const BootTime now = host_.Now();
+  const std::string who = request.client_name.empty() ? "another client" : request.client_name;
+  for (const Holder& holder : in_the_way) {
+    if (request.force || holder.lease.Expired(now)) continue;
+    const SessionRecord& rec = core.sessions[holder.session];
+    const absl::Duration age = host_.env.scheduler.clock().Wall() - FromTimestamp(rec.opened);
+    ++host_.metrics.sessions_refused;
+    return Error(Code::kHeldElsewhere, HeldMessage(name_, rec.client_name, age, holder.lease.Silence(now), holder.lease.length));
+  }
+  for (const Holder& holder : in_the_way) {
+    const std::string why = holder.lease.Expired(now) ? fmt::format("its lease had run out ({} s without a message) and {} wanted the disk",
+                                                                    absl::ToInt64Seconds(holder.lease.Silence(now)), who)
+                                                      : fmt::format("{} took the disk by force", who);
+    ARCHIL_RETURN_IF_ERROR(EndSession(core, holder.session, true, why));
+  }
+  return Ok();
+}
+
+// Ends a predecessor proven dead, and what an exclusive session excludes. Where all others are silent they go as well: the new one is
+// alone then, and would have to end them for the first thing that it wants.
 Status Disk::MakeRoom(DiskCore& core, const OpenSessionRequest& request, BranchId branch) {
   if (request.predecessor) {
     const auto it = core.sessions.find(request.predecessor);
@@ -88,22 +119,13 @@ Status Disk::MakeRoom(DiskCore& core, const OpenSessionRequest& request, BranchI
       ARCHIL_RETURN_IF_ERROR(EndSession(core, request.predecessor, true, fmt::format("ended by its successor {}", request.client_name)));
     }
   }
+  const std::vector<Holder> others = core.table.OnBranch(branch);
   const BootTime now = host_.Now();
-  const std::vector<Holder> conflicts = core.table.Conflicts(branch, request.mode);
-  for (const Holder& holder : conflicts) {
-    if (holder.lease.Expired(now)) continue;
-    const SessionRecord& rec = core.sessions[holder.session];
-    const absl::Duration age = host_.env.scheduler.clock().Wall() - FromTimestamp(rec.opened);
-    ++host_.metrics.sessions_refused;
-    return Error(Code::kHeldElsewhere, HeldMessage(name_, rec.client_name, age, holder.lease.Silence(now), holder.lease.length));
-  }
-  for (const Holder& holder : conflicts) {
-    ARCHIL_RETURN_IF_ERROR(EndSession(core, holder.session, true,
-                                      fmt::format("its lease had run out ({} s without a message) and {} wanted the disk",
-                                                  absl::ToInt64Seconds(holder.lease.Silence(now)),
-                                                  request.client_name.empty() ? "another client" : request.client_name)));
-  }
-  return Ok();
+  const bool all_silent = std::all_of(others.begin(), others.end(), [&](const Holder& h) { return h.lease.Expired(now); });
+  if (all_silent || request.sharing == Sharing::kExclusive) return RefuseOrEnd(core, others, request);
+  std::vector<Holder> exclusive;
+  std::copy_if(others.begin(), others.end(), std::back_inserter(exclusive), [](const Holder& h) { return h.sharing == Sharing::kExclusive; });
+  return RefuseOrEnd(core, exclusive, request);
 }
 
 Result<InodeRange> Disk::GrantRange(DiskCore& core, SessionId session) {
@@ -123,8 +145,8 @@ Result<OpenSessionReply> Disk::SessionReply(DiskCore& core, const SessionRecord&
   reply.inodes = range;
   reply.data_servers = host_.env.data.All();
   reply.server_time = host_.env.scheduler.clock().Wall();
-  reply.alone = true;
-  reply.number = 1;
+  reply.number = core.table.AloneNumber(session.id);
+  reply.alone = reply.number != 0;
   return reply;
 }
 
@@ -136,6 +158,12 @@ void Disk::DoOpenSession(DiskCore& core, const OpenSessionRequest& request, Boot
     for (auto& [id, rec] : core.sessions) {
       if (rec.state != SessionRecord::State::kLive || !IsSet(request.key) || !(rec.key == request.key)) continue;
       if (rec.applied.value != 0 || rec.client_name != request.client_name || rec.mode != request.mode || rec.branch != branch.id) continue;
+      if (core.table.Unclaimed(id)) {
+        // It was never answered, so it holds nothing.
+        StateTree tree(*core.kv);
+        ARCHIL_RETURN_IF_ERROR(core.table.Reclaim({id, rec.key, false, {}, {}}, tree));
+        (void)core.table.MakeAlone(id);
+      }
       core.table.Renew(id, received);
       InodeRange range;
       if (rec.mode == SessionMode::kReadWrite) {
@@ -153,9 +181,13 @@ void Disk::DoOpenSession(DiskCore& core, const OpenSessionRequest& request, Boot
     rec.opened = ToTimestamp(host_.env.scheduler.clock().Wall());
     const absl::Duration lease = GrantedLease(request.lease, host_.config.default_lease, host_.config.min_lease, host_.config.max_lease);
     rec.lease_ms = static_cast<uint64_t>(absl::ToInt64Milliseconds(lease));
-    ARCHIL_RETURN_IF_ERROR(Change(core, SessionOpenedRecord{rec.id, rec.key, rec.branch, rec.mode, rec.client_name, rec.opened, rec.lease_ms}));
+    rec.sharing = request.sharing;
+    ARCHIL_RETURN_IF_ERROR(Change(
+        core, SessionOpenedRecord{rec.id, rec.key, rec.branch, rec.mode, rec.client_name, rec.opened, rec.lease_ms, rec.sharing}));
     core.sessions[rec.id] = rec;
-    core.table.Add({rec.id, rec.branch, rec.mode, Lease{received, lease}});
+    core.table.Add({rec.id, rec.branch, rec.mode, rec.sharing, rec.client_name, Lease{received, lease}}, FirstNumber(core.epoch),
+                   DelegationTable::Birth::kNew);
+    (void)core.table.MakeAlone(rec.id);
     ++host_.metrics.sessions_opened;
     InodeRange range;
     if (rec.mode == SessionMode::kReadWrite) {
@@ -172,14 +204,17 @@ void Disk::OpenSession(OpenSessionRequest request, Done<OpenSessionReply> done) 
   });
 }
 
-void Disk::Renew(SessionId session, SessionKey key, Done<RenewReply> done) {
+void Disk::Renew(SessionId session, SessionKey key, uint64_t progress, Done<RenewReply> done) {
   // A read: nothing is logged, so a flush does not hold it up.
-  Run<RenewReply>(Kind::kRead, std::move(done), [this, session, key, received = host_.Now()](DiskCore& core, auto done) {
-    auto rec = LiveSession(core, session, &key, received);
+  Run<RenewReply>(Kind::kRead, std::move(done), [this, session, key, progress, received = host_.Now()](DiskCore& core, auto done) {
+    auto rec = LiveSession(core, session, &key, received, Claim::kNot);
     if (!rec.ok()) return Reply(core, Kind::kRead, done, Result<RenewReply>(rec.error()));
     ++host_.metrics.renewals;
     RenewReply reply;
-    reply.lease = absl::Milliseconds(static_cast<int64_t>((*rec)->lease_ms));
+    core.table.Progress(session, progress, received);
+    core.table.Renew(session, received);
+    reply.lease = core.table.LeaseLeft(session, received);
+    reply.reclaim = core.table.Unclaimed(session);
     reply.applied = (*rec)->applied;
     reply.server_time = host_.env.scheduler.clock().Wall();
     reply.data_servers = host_.env.data.All();
@@ -193,7 +228,7 @@ void Disk::CloseSession(SessionId session, SessionKey key, Done<bool> done) {
       // A repeat of a close that was answered, or not, is a success.
       const auto it = core.sessions.find(session);
       if (it != core.sessions.end() && it->second.state == SessionRecord::State::kClosed && it->second.key == key) return true;
-      ARCHIL_RETURN_IF_ERROR(LiveSession(core, session, &key, received));
+      ARCHIL_RETURN_IF_ERROR(LiveSession(core, session, &key, received, Claim::kNot));
       ARCHIL_RETURN_IF_ERROR(EndSession(core, session, false, "it was closed"));
       return true;
     };
@@ -272,9 +307,9 @@ Result<DiskInfo> Disk::MakeInfo(DiskCore& core) {
   info.used_bytes = counters.bytes;
   info.used_inodes = counters.inodes;
   const BootTime now = host_.Now();
-  for (const auto& [id, holder] : core.table.holders()) {
-    const SessionRecord& rec = core.sessions[id];
-    info.clients.push_back({id, rec.client_name, host_.env.scheduler.clock().Wall() - FromTimestamp(rec.opened), holder.lease.Expired(now)});
+  for (const Holder& holder : core.table.Holders()) {
+    const SessionRecord& rec = core.sessions[holder.session];
+    info.clients.push_back({holder.session, rec.client_name, host_.env.scheduler.clock().Wall() - FromTimestamp(rec.opened), holder.lease.Expired(now)});
   }
   return info;
 }
@@ -290,14 +325,14 @@ void Disk::PrepareDelete(bool force, Done<bool> done) {
   Run<bool>(Kind::kChange, std::move(done), [this, force](DiskCore& core, auto done) {
     const auto prepare = [&]() -> Result<bool> {
       const BootTime now = host_.Now();
-      const std::map<SessionId, Holder> holders = core.table.holders();
-      for (const auto& [id, holder] : holders) {
+      const std::vector<Holder> holders = core.table.Holders();
+      for (const Holder& holder : holders) {
         if (force || holder.lease.Expired(now)) continue;
-        const SessionRecord& rec = core.sessions[id];
+        const SessionRecord& rec = core.sessions[holder.session];
         const absl::Duration age = host_.env.scheduler.clock().Wall() - FromTimestamp(rec.opened);
         return Error(Code::kHeldElsewhere, HeldMessage(name_, rec.client_name, age, holder.lease.Silence(now), holder.lease.length));
       }
-      for (const auto& [id, holder] : holders) ARCHIL_RETURN_IF_ERROR(EndSession(core, id, true, "the disk was deleted"));
+      for (const Holder& holder : holders) ARCHIL_RETURN_IF_ERROR(EndSession(core, holder.session, true, "the disk was deleted"));
       core.deleted = true;
       return true;
     };

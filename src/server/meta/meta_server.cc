@@ -22,6 +22,9 @@ constexpr int kBackgroundThreads = 4;
 constexpr int kBlockingThreads = 16;
 constexpr absl::Duration kTick = absl::Seconds(1);
 constexpr absl::Duration kCancelPoll = absl::Milliseconds(20);  // cancelled contexts do not wake us
+constexpr absl::Duration kLongestPoll = absl::Seconds(30);
+// A call that waits is answered so much before its deadline, so that its caller hears the reason.
+constexpr absl::Duration kAnswerTime = absl::Milliseconds(100);
 constexpr absl::Duration kDataCall = absl::Seconds(30);
 
 constexpr char kNamePrefix[] = "disk/name/";
@@ -62,9 +65,9 @@ class MetaServerImpl final : public MetaServer {
         log_pool_(env.scheduler, "meta-log", kLogThreads),
         background_(env.scheduler, "meta-back", kBackgroundThreads),
         blocking_(env.scheduler, "meta-call", kBlockingThreads),
-        host_{env, config, *coord_, strands_, log_pool_, background_, metrics_},
         mu_(env.scheduler),
-        tick_cv_(env.scheduler) {}
+        tick_cv_(env.scheduler),
+        host_{env, config, *coord_, strands_, log_pool_, background_, metrics_, draining_, [this](BootTime at) { WakeAt(at); }} {}
   ~MetaServerImpl() override { Stop(); }
 
   Status Start() {
@@ -96,35 +99,64 @@ class MetaServerImpl final : public MetaServer {
     ARCHIL_ASSIGN_OR_RETURN(auto disk, ByName(request.disk));
     return Call<OpenSessionReply>(ctx, Effect::kChange, [&](auto done) { disk->OpenSession(request, done); });
   }
-  Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key, uint64_t) override {
+  Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key, uint64_t progress) override {
     ARCHIL_ASSIGN_OR_RETURN(auto disk, BySession(session));
-    return Call<RenewReply>(ctx, Effect::kNone, [&](auto done) { disk->Renew(session, key, done); });
+    return Call<RenewReply>(ctx, Effect::kNone, [&](auto done) { disk->Renew(session, key, progress, done); });
   }
   Status CloseSession(const OpContext& ctx, SessionId session, SessionKey key) override {
     ARCHIL_ASSIGN_OR_RETURN(auto disk, BySession(session));
     return Simple(Call<bool>(ctx, Effect::kChange, [&](auto done) { disk->CloseSession(session, key, done); }));
   }
-  Result<AcquireReply> Acquire(const OpContext&, const AcquireRequest&) override { return Code::kNotSupported; }
-  Result<PollReply> Poll(const OpContext&, SessionId, SessionKey, uint64_t) override { return Code::kNotSupported; }
-  Status AnswerRecall(const OpContext&, SessionId, SessionKey, const RecallAnswer&) override { return Code::kNotSupported; }
-  Status GiveBack(const OpContext&, SessionId, SessionKey, const std::vector<InodeId>&, const std::vector<InodeId>&) override {
-    return Code::kNotSupported;
+  Result<AcquireReply> Acquire(const OpContext& ctx, const AcquireRequest& request) override {
+    return CallWaiting<AcquireReply>(ctx, Effect::kChange, [&](auto ticket, auto done) { AcquireAsync(ctx, request, ticket, done); });
   }
-  Result<ReclaimReply> Reclaim(const OpContext&, const ReclaimRequest&) override { return Code::kNotSupported; }
-  Result<std::vector<RightInfo>> ListRights(const OpContext&, const std::string&, uint32_t) override { return Code::kNotSupported; }
-  Status Revoke(const OpContext&, const std::string&, SessionId, InodeId) override { return Code::kNotSupported; }
-  void AcquireAsync(const OpContext&, AcquireRequest, std::shared_ptr<WaitTicket>, std::function<void(Result<AcquireReply>)> done) override {
-    done(Code::kNotSupported);
+  Result<PollReply> Poll(const OpContext& ctx, SessionId session, SessionKey key, uint64_t after) override {
+    return CallWaiting<PollReply>(ctx, Effect::kNone, [&](auto ticket, auto done) { PollAsync(ctx, session, key, after, ticket, done); });
   }
-  void PollAsync(const OpContext&, SessionId, SessionKey, uint64_t, std::shared_ptr<WaitTicket>,
+  Status Revoke(const OpContext& ctx, const std::string& disk, SessionId session, InodeId ino) override {
+    return Simple(CallWaiting<bool>(ctx, Effect::kChange, [&](auto ticket, auto done) {
+      RevokeAsync(ctx, disk, session, ino, ticket, [done](Status s) { done(s.ok() ? Result<bool>(true) : Result<bool>(s.error())); });
+    }));
+  }
+  Status AnswerRecall(const OpContext& ctx, SessionId session, SessionKey key, const RecallAnswer& answer) override {
+    ARCHIL_ASSIGN_OR_RETURN(auto disk, BySession(session));
+    return Simple(Call<bool>(ctx, Effect::kChange, [&](auto done) { disk->AnswerRecall(session, key, answer, done); }));
+  }
+  Status GiveBack(const OpContext& ctx, SessionId session, SessionKey key, const std::vector<InodeId>& inodes,
+                  const std::vector<InodeId>& opens) override {
+    ARCHIL_ASSIGN_OR_RETURN(auto disk, BySession(session));
+    return Simple(Call<bool>(ctx, Effect::kChange, [&](auto done) { disk->GiveBack(session, key, inodes, opens, done); }));
+  }
+  Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) override {
+    ARCHIL_ASSIGN_OR_RETURN(auto disk, BySession(request.session));
+    return Call<ReclaimReply>(ctx, Effect::kChange, [&](auto done) { disk->Reclaim(request, done); });
+  }
+  Result<std::vector<RightInfo>> ListRights(const OpContext& ctx, const std::string& name, uint32_t limit) override {
+    ARCHIL_ASSIGN_OR_RETURN(auto disk, ByName(name));
+    return Call<std::vector<RightInfo>>(ctx, Effect::kNone, [&](auto done) { disk->ListRights(limit, done); });
+  }
+  void AcquireAsync(const OpContext& ctx, AcquireRequest request, std::shared_ptr<WaitTicket> ticket,
+                    std::function<void(Result<AcquireReply>)> done) override {
+    auto disk = BySession(request.session);
+    if (!disk.ok()) return done(disk.error());
+    (*disk)->Acquire(std::move(request), WaitUntil(ctx), ticket, std::move(done));
+  }
+  void PollAsync(const OpContext& ctx, SessionId session, SessionKey key, uint64_t after, std::shared_ptr<WaitTicket> ticket,
                  std::function<void(Result<PollReply>)> done) override {
-    done(Code::kNotSupported);
+    auto disk = BySession(session);
+    if (!disk.ok()) return done(disk.error());
+    (*disk)->Poll(session, key, after, std::min(WaitUntil(ctx), host_.Now() + kLongestPoll), ticket, std::move(done));
   }
-  void RevokeAsync(const OpContext&, const std::string&, SessionId, InodeId, std::shared_ptr<WaitTicket>,
+  void RevokeAsync(const OpContext& ctx, const std::string& name, SessionId session, InodeId ino, std::shared_ptr<WaitTicket> ticket,
                    std::function<void(Status)> done) override {
-    done(Code::kNotSupported);
+    auto disk = ByName(name);
+    if (!disk.ok()) return done(disk.error());
+    (*disk)->Revoke(session, ino, WaitUntil(ctx), ticket, [done](Result<bool> r) { done(Simple(r)); });
   }
-  void EndWaits() override {}
+  void EndWaits() override {
+    draining_ = true;
+    for (const auto& disk : Disks()) disk->EndWaits();
+  }
   Result<CommitReply> Commit(const OpContext& ctx, const CommitRequest& request) override {
     return Call<CommitReply>(ctx, Effect::kChange, [&](auto done) { CommitAsync(ctx, request, done); });
   }
@@ -186,6 +218,18 @@ class MetaServerImpl final : public MetaServer {
  private:
   template <class T>
   Result<T> Call(const OpContext& ctx, Effect effect, const std::function<void(Done<T>)>& start);
+  // As Call; `start` gets a ticket that is cancelled if the caller leaves first.
+  template <class T, class Start>
+  Result<T> CallWaiting(const OpContext& ctx, Effect effect, const Start& start) {
+    auto ticket = std::make_shared<WaitTicket>(host_.env.scheduler);
+    auto result = Call<T>(ctx, effect, [&](Done<T> done) { start(ticket, done); });
+    if (result.code() == Code::kInterrupted || result.code() == Code::kUnknown || result.code() == Code::kUnavailable) ticket->Cancel();
+    return result;
+  }
+  BootTime WaitUntil(const OpContext& ctx) {
+    const BootTime now = host_.Now();
+    return ctx.deadline - std::min(kAnswerTime, std::max((ctx.deadline - now) / 10, absl::ZeroDuration()));
+  }
   static Status Simple(const Result<bool>& r) { return r.ok() ? Ok() : Status(r.error()); }
   Result<std::shared_ptr<Disk>> ByName(const std::string& name);
   Result<std::shared_ptr<Disk>> BySession(SessionId session);
@@ -193,6 +237,7 @@ class MetaServerImpl final : public MetaServer {
   Result<DiskId> NewDiskId();
   Status RemoveDiskFiles(DiskId id);
   Status FinishDeletions();
+  void WakeAt(BootTime at);
   void TickLoop();
 
   const std::unique_ptr<Coordination> coord_;
@@ -201,14 +246,16 @@ class MetaServerImpl final : public MetaServer {
   ThreadPool log_pool_;
   ThreadPool background_;
   ThreadPool blocking_;
-  const DiskHost host_;
+  std::atomic<bool> draining_{false};
   std::unique_ptr<Thread> tick_;
 
   Mutex mu_;
   CondVar tick_cv_;
+  BootTime wake_ ABSL_GUARDED_BY(mu_) = BootTime::Infinite();  // the earliest time at which a disk has to look at what waits
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::map<std::string, std::shared_ptr<Disk>> by_name_ ABSL_GUARDED_BY(mu_);
   std::map<DiskId, std::shared_ptr<Disk>> by_id_ ABSL_GUARDED_BY(mu_);
+  const DiskHost host_;
 };
 
 template <class T>
@@ -372,17 +419,29 @@ Status MetaServerImpl::FinishDeletions() {
   return Ok();
 }
 
+void MetaServerImpl::WakeAt(BootTime at) {
+  MutexLock lock(mu_);
+  if (at >= wake_) return;
+  wake_ = at;
+  tick_cv_.SignalAll();
+}
+
 void MetaServerImpl::TickLoop() {
   const absl::Duration period = std::clamp(host_.config.flush_interval / 2, absl::Milliseconds(10), kTick);
+  BootTime next_tick = host_.Now() + period;
   for (;;) {
     {
-      const BootTime until = host_.Now() + period;
       MutexLock lock(mu_);
-      while (!stopping_ && !tick_cv_.WaitUntil(mu_, until)) {
-      }
+      while (!stopping_ && host_.Now() < std::min(next_tick, wake_)) tick_cv_.WaitUntil(mu_, std::min(next_tick, wake_));
       if (stopping_) return;
+      wake_ = BootTime::Infinite();
     }
-    for (const auto& disk : Disks()) disk->Tick();
+    const BootTime now = host_.Now();
+    const std::vector<std::shared_ptr<Disk>> disks = Disks();
+    for (const auto& disk : disks) WakeAt(disk->LookIfDue(now));
+    if (now < next_tick) continue;
+    next_tick = now + period;
+    for (const auto& disk : disks) disk->Tick();
   }
 }
 
@@ -419,28 +478,6 @@ Result<uint64_t> MetaServerImpl::CollectGarbage(const OpContext& ctx) {
 }
 
 }  // namespace
-
-void WaitTicket::Cancel() {
-  std::function<void()> fn;
-  {
-    MutexLock lock(mu_);
-    cancelled_ = true;
-    fn = std::move(fn_);
-    fn_ = nullptr;
-  }
-  if (fn) fn();
-}
-
-void WaitTicket::WhenCancelled(std::function<void()> fn) {
-  {
-    MutexLock lock(mu_);
-    if (!cancelled_) {
-      fn_ = std::move(fn);
-      return;
-    }
-  }
-  fn();
-}
 
 Result<std::unique_ptr<MetaServer>> MetaServer::Open(const MetaServerEnv& env, const MetaServerConfig& config) {
   ARCHIL_RETURN_IF_ERROR(env.files.MakeDirs(config.dir));

@@ -16,6 +16,7 @@
 #include "common/env/random.h"
 #include "common/env/sched.h"
 #include "server/meta/store/kv_store.h"
+#include "server/meta/wait_ticket.h"
 
 namespace archil {
 
@@ -48,21 +49,6 @@ struct MetaServerConfig {
   absl::Duration flush_interval = absl::Seconds(60);
   absl::Duration recall_grace = absl::Seconds(5);  // LSE-1: for so long an answer may be owed without progress
   uint64_t total_bytes = 0;  // capacity that statfs shows for disks without quota; 0: 1 PiB
-};
-
-// How a caller gives up a call that waits. Thread safe. Owners: the caller, and the server while the call waits.
-class WaitTicket {
- public:
-  explicit WaitTicket(Scheduler& scheduler) : mu_(scheduler) {}
-  // The call is answered soon, kInterrupted if nothing else came first. Once.
-  void Cancel();
-  // Runs `fn` when cancelled: in Cancel, or now. For the server; once.
-  void WhenCancelled(std::function<void()> fn);
-
- private:
-  Mutex mu_;
-  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  std::function<void()> fn_ ABSL_GUARDED_BY(mu_);
 };
 
 class MetaServer : public MetaService {

@@ -21,6 +21,15 @@ struct MetaMetrics {
   std::atomic<uint64_t> sessions_fenced{0};
   std::atomic<uint64_t> renewals{0};
   std::atomic<uint64_t> reads{0};
+  std::atomic<uint64_t> acquires{0};
+  std::atomic<uint64_t> acquire_waits{0};
+  std::atomic<uint64_t> acquires_late{0};
+  std::atomic<uint64_t> recalls{0};
+  std::atomic<uint64_t> recall_answers{0};
+  std::atomic<uint64_t> silent_ended{0};
+  std::atomic<uint64_t> reclaims{0};
+  std::atomic<uint64_t> rights_granted{0};
+  std::atomic<uint64_t> rights_held{0};  // now
   std::atomic<uint64_t> segments_granted{0};
   std::atomic<uint64_t> segments_condemned{0};
   std::atomic<uint64_t> segments_deleted{0};

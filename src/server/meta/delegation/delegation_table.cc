@@ -1,6 +1,9 @@
+// Sessions, what they say, and what commits do. Requests: delegation_requests.cc.
 #include "server/meta/delegation/delegation_table.h"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 namespace archil {
 namespace {
@@ -14,28 +17,360 @@ std::string Seconds(absl::Duration d) {
 
 }  // namespace
 
+// --- sessions
+
+void DelegationTable::Add(const Holder& holder, uint64_t number, Birth birth) {
+  Session& s = sessions_[holder.session];
+  s.holder = holder;
+  s.number = number;
+  s.reclaimed = number;
+  s.unclaimed = birth == Birth::kUnclaimed;
+  s.claim_until = holder.lease.heard + holder.lease.length;
+  (void)branches_[holder.branch];
+}
+
+void DelegationTable::Remove(SessionId session, const std::string& reason, DelegationEffects& out) {
+  Session* s = Live(session);
+  if (s == nullptr) return;
+  Branch& branch = BranchOf(*s);
+  for (auto it = branch.requests.begin(); it != branch.requests.end();) {
+    if (it->session != session) {
+      ++it;
+      continue;
+    }
+    if (it->wants.empty()) {
+      out.granted.push_back({it->id, {}, {}});  // a revocation: nothing is held any more
+    } else {
+      out.failed.push_back({it->id, Error(Code::kFenced, reason)});
+    }
+    it = branch.requests.erase(it);
+  }
+  branch.wanted.reset();
+  branch.book.ForgetSession(session);
+  if (branch.alone == session) branch.alone = SessionId{0};
+  for (InodeId ino : s->opens) {
+    const auto it = branch.opens.find(ino);
+    if (it == branch.opens.end()) continue;
+    it->second.erase(session);
+    if (it->second.empty()) branch.opens.erase(it);
+  }
+  sessions_.erase(session);
+}
+
+uint64_t DelegationTable::MakeAlone(SessionId session) {
+  Session* s = Live(session);
+  if (s == nullptr || s->unclaimed) return 0;
+  for (const auto& [id, other] : sessions_) {
+    if (id != session && other.holder.branch == s->holder.branch) return 0;
+  }
+  Branch& branch = BranchOf(*s);
+  branch.alone = session;
+  branch.alone_number = ++s->number;
+  return branch.alone_number;
+}
+
 void DelegationTable::Renew(SessionId session, BootTime received) {
-  if (const auto it = holders_.find(session); it != holders_.end()) it->second.lease.Renew(received);
+  Session* s = Live(session);
+  if (s == nullptr || s->unclaimed) return;
+  if (s->Owes() && received - s->owing_since > limits_.recall_grace) return;
+  s->holder.lease.Renew(received);
+}
+
+void DelegationTable::Progress(SessionId session, uint64_t progress, BootTime received) {
+  Session* s = Live(session);
+  if (s == nullptr || progress <= s->progress) return;
+  s->progress = progress;
+  s->owing_since = std::max(s->owing_since, received);
+}
+
+absl::Duration DelegationTable::LeaseLeft(SessionId session, BootTime now) const {
+  const Session* s = Live(session);
+  if (s == nullptr) return absl::ZeroDuration();
+  const BootTime end = s->unclaimed ? s->claim_until : s->holder.lease.heard + s->holder.lease.length;
+  return std::max(end - now, absl::ZeroDuration());
+}
+
+DelegationTable::Session* DelegationTable::Live(SessionId session) {
+  const auto it = sessions_.find(session);
+  return it == sessions_.end() ? nullptr : &it->second;
+}
+
+const DelegationTable::Session* DelegationTable::Live(SessionId session) const {
+  const auto it = sessions_.find(session);
+  return it == sessions_.end() ? nullptr : &it->second;
 }
 
 const Holder* DelegationTable::Find(SessionId session) const {
-  const auto it = holders_.find(session);
-  return it == holders_.end() ? nullptr : &it->second;
+  const Session* s = Live(session);
+  return s == nullptr ? nullptr : &s->holder;
 }
 
-std::vector<Holder> DelegationTable::Conflicts(BranchId branch, SessionMode mode) const {
+std::vector<Holder> DelegationTable::Holders() const {
   std::vector<Holder> out;
-  for (const auto& [id, holder] : holders_) {
-    if (holder.branch != branch) continue;
-    if (holder.mode == SessionMode::kReadWrite || mode == SessionMode::kReadWrite) out.push_back(holder);
+  for (const auto& [id, s] : sessions_) out.push_back(s.holder);
+  return out;
+}
+
+std::vector<Holder> DelegationTable::OnBranch(BranchId branch) const {
+  std::vector<Holder> out;
+  for (const auto& [id, s] : sessions_) {
+    if (s.holder.branch == branch) out.push_back(s.holder);
   }
   return out;
 }
 
-bool DelegationTable::Check(SessionId session, InodeId ino, DelegationMode mode) const {
-  const Holder* holder = Find(session);
-  if (holder == nullptr) return false;
-  return mode == DelegationMode::kRead || holder->mode == SessionMode::kReadWrite;
+bool DelegationTable::Unclaimed(SessionId session) const {
+  const Session* s = Live(session);
+  return s != nullptr && s->unclaimed;
+}
+
+uint64_t DelegationTable::AloneNumber(SessionId session) const {
+  const Session* s = Live(session);
+  if (s == nullptr) return 0;
+  const Branch& branch = branches_.at(s->holder.branch);
+  return branch.alone == session ? branch.alone_number : 0;
+}
+
+// --- what sessions say
+
+std::vector<SessionMessage> DelegationTable::Poll(SessionId session, uint64_t after, size_t limit) {
+  std::vector<SessionMessage> out;
+  Session* s = Live(session);
+  if (s == nullptr) return out;
+  s->outbox.erase(s->outbox.begin(), s->outbox.upper_bound(after));
+  for (const auto& [number, message] : s->outbox) {
+    if (out.size() == limit) break;
+    out.push_back(message);
+  }
+  return out;
+}
+
+void DelegationTable::ForgetRecall(Session& session, InodeId ino) {
+  const auto it = session.recalls.find(ino);
+  if (it == session.recalls.end()) return;
+  session.by_message.erase(it->second.message);
+  session.recalls.erase(it);
+}
+
+// What is left is a record of its own. The cover of the directory ends for the inode, unless it is no stronger than what stays.
+void DelegationTable::TakeAway(Session& session, Branch& branch, InodeId ino, Right keep, uint64_t number, Tree& tree) {
+  const SessionId id = session.holder.session;
+  branch.book.Weaken(ino, id, keep, number);
+  const InodeId home = tree.HomeOf(session.holder.branch, ino);
+  const RightRecord* cover = branch.book.Cover(home, ino, id);
+  if (cover == nullptr || cover->right <= keep) return;
+  branch.book.Except(home, id, ino);
+  if (keep != Right::kNone) branch.book.Put(ino, id, keep, number, home);
+}
+
+void DelegationTable::Keep(Session& session, Branch& branch, const HeldRight& held, uint64_t number, Tree& tree) {
+  const BranchId branch_id = session.holder.branch;
+  const SessionId id = session.holder.session;
+  Right right = held.right;
+  if (session.holder.mode == SessionMode::kReadOnly) right = Weaker(right, Right::kRead);
+  if (right == Right::kNone) return;
+  const Tree::Kind kind = tree.KindOf(branch_id, held.ino);
+  // Made by the session and not committed yet: it is born with its right when it is.
+  if (kind == Tree::Kind::kAbsent) return;
+  if (const RightRecord* before = branch.book.Find(held.ino, id)) right = Stronger(right, before->right);
+  if (kind == Tree::Kind::kDirectory) {
+    (void)PutDirectory(branch, id, held.ino, right, number);
+    return;
+  }
+  const InodeId home = tree.HomeOf(branch_id, held.ino);
+  branch.book.Put(held.ino, id, right, number, home);
+  // Others that hold the directory know, if they are right, that this was carved out.
+  for (const RightRecord& other : branch.book.At(home)) {
+    if (other.session == id || !Conflict(other.right, right)) continue;
+    branch.book.Except(home, other.session, held.ino);
+  }
+}
+
+Status DelegationTable::CheckOpens(const Session& session, const std::vector<InodeId>& opens) const {
+  if (session.opens.size() + opens.size() <= limits_.opens) return Ok();
+  return Error(Code::kTryAgain, fmt::format("the session has told of more than {} open inodes", limits_.opens));
+}
+
+void DelegationTable::AddOpens(Session& session, Branch& branch, const std::vector<InodeId>& opens, Tree& tree) {
+  for (InodeId ino : opens) {
+    if (tree.KindOf(session.holder.branch, ino) == Tree::Kind::kAbsent) continue;
+    session.opens.insert(ino);
+    branch.opens[ino].insert(session.holder.session);
+  }
+}
+
+Status DelegationTable::Answer(SessionId session, const RecallAnswer& answer, Tree& tree, BootTime now) {
+  Session* s = Live(session);
+  if (s == nullptr || answer.message == 0) return Ok();
+  Branch& branch = BranchOf(*s);
+  if (answer.message == s->alone_recall) {
+    ARCHIL_RETURN_IF_ERROR(CheckOpens(*s, answer.opens));
+    s->alone_recall = 0;
+    branch.alone = SessionId{0};
+    for (const HeldRight& held : answer.keeps) Keep(*s, branch, held, answer.message, tree);
+  } else {
+    const auto it = s->by_message.find(answer.message);
+    if (it == s->by_message.end()) return Ok();
+    ARCHIL_RETURN_IF_ERROR(CheckOpens(*s, answer.opens));
+    const InodeId ino = it->second;
+    const Right keep = Weaker(answer.kept, s->recalls[ino].keep);
+    ForgetRecall(*s, ino);
+    TakeAway(*s, branch, ino, keep, answer.message, tree);
+  }
+  AddOpens(*s, branch, answer.opens, tree);
+  s->owing_since = now;
+  return Ok();
+}
+
+Status DelegationTable::GiveBack(SessionId session, const std::vector<InodeId>& inodes, const std::vector<InodeId>& opens, Tree& tree) {
+  Session* s = Live(session);
+  if (s == nullptr) return Ok();
+  Branch& branch = BranchOf(*s);
+  ARCHIL_RETURN_IF_ERROR(CheckOpens(*s, opens));
+  for (InodeId ino : inodes) {
+    if (branch.alone == session || s->recalls.contains(ino)) continue;
+    TakeAway(*s, branch, ino, Right::kNone, 0, tree);
+  }
+  AddOpens(*s, branch, opens, tree);
+  return Ok();
+}
+
+Status DelegationTable::CheckClaim(const Session& session, Branch& branch, const ReclaimRequest& request) const {
+  const SessionId id = session.holder.session;
+  const auto conflict = [](const std::string& what) { return Error(Code::kFenced, fmt::format("it reclaimed {} that another session has", what)); };
+  if (request.alone && (branch.alone || !branch.book.empty())) return conflict("everything, of");
+  if (branch.alone && !request.rights.empty()) return conflict("something, of everything");
+  for (const HeldRight& held : request.rights) {
+    for (const RightRecord& other : branch.book.At(held.ino)) {
+      if (other.session != id && Conflict(other.right, held.right)) return conflict(fmt::format("inode {}", held.ino.value));
+    }
+  }
+  return Ok();
+}
+
+Result<uint64_t> DelegationTable::Reclaim(const ReclaimRequest& request, Tree& tree) {
+  Session* s = Live(request.session);
+  if (s == nullptr) return Error(Code::kFenced, "the session has ended");
+  if (!s->unclaimed) return s->reclaimed;  // the answer was lost
+  Branch& branch = BranchOf(*s);
+  ARCHIL_RETURN_IF_ERROR(CheckOpens(*s, request.opens));
+  ARCHIL_RETURN_IF_ERROR(CheckClaim(*s, branch, request));
+  const uint64_t number = ++s->number;
+  s->unclaimed = false;
+  s->reclaimed = number;
+  if (request.alone) {
+    branch.alone = request.session;
+    branch.alone_number = number;
+  } else {
+    for (const HeldRight& held : request.rights) Keep(*s, branch, held, number, tree);
+  }
+  AddOpens(*s, branch, request.opens, tree);
+  return number;
+}
+
+// --- commits
+
+Right DelegationTable::RightOf(SessionId session, InodeId ino, const std::function<InodeId()>& home) const {
+  const Session* s = Live(session);
+  if (s == nullptr) return Right::kNone;
+  const Branch& branch = branches_.at(s->holder.branch);
+  if (branch.alone == session) return Right::kWrite;
+  const RightRecord* own = branch.book.Find(ino, session);
+  if (own != nullptr && own->right == Right::kWrite) return Right::kWrite;
+  const RightRecord* cover = branch.book.Cover(home(), ino, session);
+  return Stronger(own == nullptr ? Right::kNone : own->right, cover == nullptr ? Right::kNone : cover->right);
+}
+
+void DelegationTable::Committed(SessionId session, const std::map<InodeId, Touched>& touched, Tree& tree) {
+  Session* s = Live(session);
+  if (s == nullptr) return;
+  Branch& branch = BranchOf(*s);
+  branch.wanted.reset();
+  for (const auto& [ino, what] : touched) {
+    const Tree::Kind kind = tree.KindOf(s->holder.branch, ino);
+    const InodeId home = kind == Tree::Kind::kOther ? tree.HomeOf(s->holder.branch, ino) : InodeId{0};
+    for (InodeId dir : what.left) {
+      if (dir != home) branch.book.ForgetException(dir, ino);
+    }
+    if (kind == Tree::Kind::kAbsent) {
+      branch.book.ForgetInode(ino);
+      ForgetRecall(*s, ino);
+      const auto open = branch.opens.find(ino);
+      if (open == branch.opens.end()) continue;
+      for (SessionId other : open->second) sessions_[other].opens.erase(ino);
+      branch.opens.erase(open);
+      continue;
+    }
+    if (branch.alone == session) continue;
+    const RightRecord* own = branch.book.Find(ino, session);
+    if (kind == Tree::Kind::kDirectory) {
+      if (what.born && own == nullptr) branch.book.Put(ino, session, Right::kWrite, 0, InodeId{0});
+      continue;
+    }
+    if (what.links_changed && (own == nullptr || own->right != Right::kWrite)) {
+      branch.book.Put(ino, session, Right::kWrite, own == nullptr ? 0 : own->number, home);
+    }
+    branch.book.SetHome(ino, home);
+    if (home) branch.book.ExceptOthers(home, session, ino);
+  }
+}
+
+std::vector<SessionId> DelegationTable::OpenElsewhere(BranchId branch, InodeId ino, SessionId but) const {
+  std::vector<SessionId> out;
+  const auto it = branches_.find(branch);
+  if (it == branches_.end()) return out;
+  const auto open = it->second.opens.find(ino);
+  if (open == it->second.opens.end()) return out;
+  for (SessionId s : open->second) {
+    if (s != but) out.push_back(s);
+  }
+  return out;
+}
+
+void DelegationTable::Closed(SessionId session, InodeId ino) {
+  Session* s = Live(session);
+  if (s == nullptr || s->opens.erase(ino) == 0) return;
+  Branch& branch = BranchOf(*s);
+  const auto it = branch.opens.find(ino);
+  if (it == branch.opens.end()) return;
+  it->second.erase(session);
+  if (it->second.empty()) branch.opens.erase(it);
+}
+
+bool DelegationTable::HasOpens(BranchId branch) const {
+  const auto it = branches_.find(branch);
+  return it != branches_.end() && !it->second.opens.empty();
+}
+
+// --- reads
+
+bool DelegationTable::Covered(SessionId session, InodeId dir, InodeId child) const {
+  const Session* s = Live(session);
+  if (s == nullptr) return false;
+  const Branch& branch = branches_.at(s->holder.branch);
+  if (branch.alone == session) return true;
+  return branch.book.Cover(dir, child, session) != nullptr && !s->recalls.contains(child);
+}
+
+std::vector<RightInfo> DelegationTable::List(size_t limit) const {
+  std::vector<RightInfo> out;
+  for (const auto& [id, s] : sessions_) {
+    const Branch& branch = branches_.at(s.holder.branch);
+    if (out.size() == limit) return out;
+    if (branch.alone == id) out.push_back({id, InodeId{0}, Right::kWrite, 0});
+    for (InodeId ino : branch.book.Of(id)) {
+      if (out.size() == limit) return out;
+      const RightRecord* record = branch.book.Find(ino, id);
+      out.push_back({id, ino, record->right, static_cast<uint32_t>(record->exceptions.size())});
+    }
+  }
+  return out;
+}
+
+size_t DelegationTable::records() const {
+  size_t sum = 0;
+  for (const auto& [id, branch] : branches_) sum += branch.book.size();
+  return sum;
 }
 
 std::string HeldMessage(const std::string& disk, const std::string& client, absl::Duration age, absl::Duration silence, absl::Duration lease) {

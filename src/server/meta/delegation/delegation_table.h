@@ -1,44 +1,227 @@
-// DelegationTable: who holds what on one disk. Pure: no locks, clocks or I/O; the strand serialises.
+// DelegationTable: who holds what on one disk, who waits for what, and what the sessions are to be told (docs/delegation.md).
+// Pure: no locks, clocks or I/O; events and the time come in, effects go out. The strand serialises.
 //
-// On this slice every holder is alone: one read-write session holds WRITE on everything of its branch, or several read-only
-// sessions hold READ on everything (DLG-1). Ops ask MayWrite before they change anything (DLG-2).
+// Requests stand in the order in which they came. After every event that may let one go on the caller calls Look and does what the
+// effects say; a session that is to end is ended in the log first (FEN-1), then here by Remove.
 #pragma once
 
+#include <functional>
+#include <list>
 #include <map>
-#include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/api/meta_service.h"
 #include "common/base/ids.h"
+#include "common/delegation/right.h"
 #include "server/meta/delegation/lease.h"
+#include "server/meta/delegation/rights_book.h"
 
 namespace archil {
 
-enum class DelegationMode : uint8_t { kRead = 1, kWrite = 2 };
+// The trees of the branches as they stand now.
+class Tree {
+ public:
+  enum class Kind : uint8_t { kAbsent, kDirectory, kOther };
+  virtual ~Tree() = default;
+  virtual Kind KindOf(BranchId branch, InodeId ino) = 0;
+  // The directory of a non-directory that has exactly one name; else 0.
+  virtual InodeId HomeOf(BranchId branch, InodeId ino) = 0;
+};
 
 struct Holder {
   SessionId session;
   BranchId branch;
   SessionMode mode = SessionMode::kReadWrite;
+  Sharing sharing = Sharing::kShared;
+  std::string name;  // of the client, for people
   Lease lease;
+};
+
+struct DelegationLimits {
+  absl::Duration recall_grace = absl::Seconds(5);
+  size_t pending = 256;               // requests of a session that wait
+  size_t recalls = 65536;             // unanswered ones of a session; more are sent after answers
+  size_t rights = 4 << 20;            // records of a session: no new grant beyond
+  size_t opens = 1 << 20;             // of a session
+};
+
+struct DelegationEffects {
+  struct Granted {
+    uint64_t id = 0;  // of the request
+    std::vector<Grant> grants;
+    std::vector<InodeId> missing;
+  };
+  struct Failed {
+    uint64_t id = 0;
+    Error error;
+  };
+  struct End {
+    SessionId session;
+    std::string reason;
+  };
+  std::vector<Granted> granted;  // a revocation has no grants
+  std::vector<Failed> failed;
+  std::vector<End> ends;          // by the log, then Remove, then Look
+  std::set<SessionId> told;       // have new messages
+  uint64_t recalls = 0;
 };
 
 class DelegationTable {
  public:
-  void Add(const Holder& holder) { holders_[holder.session] = holder; }
-  void Remove(SessionId session) { holders_.erase(session); }
+  explicit DelegationTable(const DelegationLimits& limits = {}) : limits_(limits) {}
+
+  // --- sessions
+  // `number`: its numbers begin above. kUnclaimed: known from an earlier life of the server, holds an unknown something.
+  enum class Birth : uint8_t { kNew, kUnclaimed };
+  void Add(const Holder& holder, uint64_t number, Birth birth);
+  // What it held is free, its requests fail with kFenced.
+  void Remove(SessionId session, const std::string& reason, DelegationEffects& out);
+  // If nobody else is on its branch and it is claimed. The number of that grant, else 0.
+  uint64_t MakeAlone(SessionId session);
+  // LSE-1: not for who owes an answer and makes no progress, nor beyond the time to reclaim.
   void Renew(SessionId session, BootTime received);
-  // Null if it holds nothing.
+  void Progress(SessionId session, uint64_t progress, BootTime received);
+  // What is left of its lease.
+  absl::Duration LeaseLeft(SessionId session, BootTime now) const;
   const Holder* Find(SessionId session) const;
-  // Holders that a new session of this mode on the branch conflicts with, oldest id first.
-  std::vector<Holder> Conflicts(BranchId branch, SessionMode mode) const;
-  // DLG-2.
-  bool Check(SessionId session, InodeId ino, DelegationMode mode) const;
-  const std::map<SessionId, Holder>& holders() const { return holders_; }
+  std::vector<Holder> Holders() const;            // by id
+  std::vector<Holder> OnBranch(BranchId branch) const;
+  bool Unclaimed(SessionId session) const;
+  // The number of its grant of everything; 0: not alone.
+  uint64_t AloneNumber(SessionId session) const;
+
+  // --- requests. `id` is the caller's, unique. A refused one leaves nothing.
+  Status Acquire(uint64_t id, SessionId session, std::vector<Want> wants, BootTime deadline);
+  // Takes what the session holds on one inode.
+  void Revoke(uint64_t id, SessionId session, InodeId ino, BootTime deadline);
+  // The caller has left.
+  void Cancel(uint64_t id);
+  // Grants, recalls and fails what can be now.
+  void Look(Tree& tree, BootTime now, DelegationEffects& out);
+  bool Waiting() const;
+  // When Look is to be called at the latest; Infinite: never.
+  BootTime NextLook() const;
+
+  // --- what sessions say
+  // Messages above `after`, at most `limit`; those at or below are forgotten.
+  std::vector<SessionMessage> Poll(SessionId session, uint64_t after, size_t limit);
+  // kTryAgain if it has too much open; nothing happened then.
+  Status Answer(SessionId session, const RecallAnswer& answer, Tree& tree, BootTime now);
+  Status GiveBack(SessionId session, const std::vector<InodeId>& inodes, const std::vector<InodeId>& opens, Tree& tree);
+  // kFenced with the reason if it conflicts: the session is to be ended.
+  Result<uint64_t> Reclaim(const ReclaimRequest& request, Tree& tree);
+
+  // --- commits
+  // `home` as Tree::HomeOf, asked only if needed: not if the session has WRITE on the inode itself.
+  Right RightOf(SessionId session, InodeId ino, const std::function<InodeId()>& home) const;
+  // What a commit did to an inode; the tree shows it already.
+  struct Touched {
+    bool born = false;           // a directory, made by it
+    bool links_changed = false;  // a non-directory that got or lost a name
+    std::vector<InodeId> left;   // directories that it may have left
+  };
+  void Committed(SessionId session, const std::map<InodeId, Touched>& touched, Tree& tree);
+  // Sessions other than `but` that have said that it is open there, in order.
+  std::vector<SessionId> OpenElsewhere(BranchId branch, InodeId ino, SessionId but) const;
+  void Closed(SessionId session, InodeId ino);
+  bool HasOpens(BranchId branch) const;
+
+  // --- reads
+  // Of a non-directory with one name, in `dir`.
+  bool Covered(SessionId session, InodeId dir, InodeId child) const;
+  // READ on a directory for a session that did not ask for it, if it does not hold it and nobody has or wants anything that conflicts.
+  // (Who is alone holds it and gets it.) Grants of one reply may have one number, from NewNumber.
+  uint64_t NewNumber(SessionId session);
+  std::optional<Grant> GrantAlong(SessionId session, InodeId dir, uint64_t number, Tree& tree);
+  std::vector<RightInfo> List(size_t limit) const;
+  size_t records() const;
 
  private:
-  std::map<SessionId, Holder> holders_;
+  struct Recall {
+    uint64_t message = 0;
+    Right keep = Right::kNone;
+  };
+  struct Session {
+    Holder holder;
+    uint64_t number = 0;     // newest of its grants and messages
+    bool unclaimed = false;
+    BootTime claim_until;
+    uint64_t reclaimed = 0;  // number that its Reclaim was answered with
+    std::map<InodeId, Recall> recalls;  // unanswered
+    std::map<uint64_t, InodeId> by_message;
+    uint64_t alone_recall = 0;          // message; 0: none
+    BootTime owing_since;               // the oldest of them, or the newest progress
+    uint64_t progress = 0;
+    std::map<uint64_t, SessionMessage> outbox;
+    std::set<InodeId> opens;
+
+    bool Owes() const { return !recalls.empty() || alone_recall != 0; }
+  };
+  struct Request {
+    uint64_t id = 0;
+    SessionId session;
+    std::vector<Want> wants;  // empty: a revocation of `ino`
+    InodeId ino;
+    bool recalled = false;
+    BootTime deadline;
+    // At the last look: whose answers it waits for (inode 0: to everything), or behind whose request it stands.
+    std::vector<std::pair<SessionId, InodeId>> waits_for;
+    std::optional<std::pair<SessionId, InodeId>> behind;
+  };
+  // Wants of others on non-directories, by home: a grant on the directory excepts them.
+  using WantedChildren = absl::flat_hash_map<InodeId, std::vector<std::pair<SessionId, Want>>>;
+  struct Branch {
+    RightsBook book;
+    SessionId alone;
+    uint64_t alone_number = 0;
+    std::list<Request> requests;
+    absl::flat_hash_map<InodeId, std::set<SessionId>> opens;
+    std::optional<WantedChildren> wanted;  // while nothing changes
+  };
+  struct Obstacle {
+    SessionId session;
+    InodeId ino;
+    Right keep = Right::kNone;
+  };
+  using Ahead = absl::flat_hash_map<InodeId, std::vector<std::pair<SessionId, Right>>>;
+
+  Session* Live(SessionId session);
+  const Session* Live(SessionId session) const;
+  Branch& BranchOf(const Session& session) { return branches_[session.holder.branch]; }
+  // --- delegation_requests.cc
+  void LookAt(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);
+  bool AwaitClaims(BranchId id, Branch& branch, BootTime now, DelegationEffects& out);
+  void LookAtAll(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);
+  bool FailLate(Branch& branch, BootTime now, DelegationEffects& out);
+  std::vector<Obstacle> ObstaclesOf(BranchId id, Branch& branch, const Request& request, Tree& tree);
+  void Send(Session& session, InodeId ino, Right keep, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);
+  void SendAlone(Session& session, Branch& branch, BootTime now, DelegationEffects& out);
+  void SendAll(Branch& branch, Request& request, const std::vector<Obstacle>& obstacles, Tree& tree, BootTime now, DelegationEffects& out);
+  bool LookAtRevocation(Branch& branch, Request& request, Tree& tree, BootTime now, DelegationEffects& out);
+  DelegationEffects::Granted GrantAll(BranchId id, Branch& branch, const Request& request, Tree& tree);
+  Grant GrantOne(BranchId id, Branch& branch, Session& session, const Want& want, Tree::Kind kind, Tree& tree);
+  // Without what others hold.
+  static RightRecord& PutDirectory(Branch& branch, SessionId self, InodeId dir, Right right, uint64_t number);
+  void GrantDirectory(BranchId id, Branch& branch, Session& session, InodeId dir, Right right, uint64_t number, Tree& tree);
+  const WantedChildren& Wanted(BranchId id, Branch& branch, Tree& tree);
+  void EndSilent(Branch& branch, BootTime now, DelegationEffects& out);
+  Error TooLate(const Request& request) const;
+  // --- delegation_table.cc
+  void TakeAway(Session& session, Branch& branch, InodeId ino, Right keep, uint64_t number, Tree& tree);
+  void Keep(Session& session, Branch& branch, const HeldRight& held, uint64_t number, Tree& tree);
+  Status CheckOpens(const Session& session, const std::vector<InodeId>& opens) const;
+  void AddOpens(Session& session, Branch& branch, const std::vector<InodeId>& opens, Tree& tree);
+  void ForgetRecall(Session& session, InodeId ino);
+  Status CheckClaim(const Session& session, Branch& branch, const ReclaimRequest& request) const;
+
+  const DelegationLimits limits_;
+  std::map<SessionId, Session> sessions_;
+  std::map<BranchId, Branch> branches_;
 };
 
 // For people: who holds the disk, since when, and what can be done about it.

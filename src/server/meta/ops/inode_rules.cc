@@ -82,8 +82,11 @@ Status DropLink(OpEnv& env, InodeRecord& inode, Timestamp now, StillOpen still_o
   inode.attr.nlink = inode.attr.type == FileType::kDirectory ? 0 : inode.attr.nlink - std::min(inode.attr.nlink, 1u);
   Touch(inode, now);
   if (inode.attr.nlink > 0) return Ok();
-  if (still_open == StillOpen::kNo) return RemoveInode(env, ino);
-  env.txn.Put(OrphanKey(ino), Encode(OrphanRecord{{env.session}}));
+  OrphanRecord orphan;
+  if (env.opens != nullptr) orphan.sessions = env.opens->OpenElsewhere(ino);
+  if (still_open == StillOpen::kYes) orphan.sessions.push_back(env.session);
+  if (orphan.sessions.empty()) return RemoveInode(env, ino);
+  env.txn.Put(OrphanKey(ino), Encode(orphan));
   return Ok();
 }
 
@@ -109,10 +112,10 @@ Status RemoveInode(OpEnv& env, InodeId ino) { return RemoveInodeRecords(env.txn,
 
 Status DropOrphanReference(Txn& txn, SessionId session, InodeId ino) {
   ARCHIL_ASSIGN_OR_RETURN(auto raw, txn.Get(OrphanKey(ino)));
-  if (!raw) return Refuse(fmt::format("inode {} is not an orphan", ino.value));
+  if (!raw) return Ok();
   ARCHIL_ASSIGN_OR_RETURN(OrphanRecord orphan, DecodeOrphan(*raw));
   const auto it = std::find(orphan.sessions.begin(), orphan.sessions.end(), session);
-  if (it == orphan.sessions.end()) return Refuse(fmt::format("orphan {} is not of this session", ino.value));
+  if (it == orphan.sessions.end()) return Ok();
   orphan.sessions.erase(it);
   if (!orphan.sessions.empty()) {
     txn.Put(OrphanKey(ino), Encode(orphan));

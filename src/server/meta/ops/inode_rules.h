@@ -30,11 +30,11 @@ void AddName(OpEnv& env, InodeRecord& dir, std::string_view name, InodeId ino, F
 void RemoveName(OpEnv& env, InodeRecord& dir, std::string_view name, InodeId ino, FileType type);
 
 enum class StillOpen : uint8_t { kNo, kYes };
-// One link less; without links the inode goes, or becomes an orphan of the session.
+// One link less; without links the inode goes, or becomes an orphan of the sessions that have it open.
 Status DropLink(OpEnv& env, InodeRecord& inode, Timestamp now, StillOpen still_open);
 // The inode and everything that hangs on it are gone. `inode` is invalid afterwards.
 Status RemoveInode(OpEnv& env, InodeId ino);
-// The session no longer has the orphan open; without sessions it is removed.
+// The session no longer has the orphan open; without sessions it is removed. Nothing happens to what is no orphan of the session.
 Status DropOrphanReference(Txn& txn, SessionId session, InodeId ino);
 
 }  // namespace archil

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/api/ops.h"
 #include "server/meta/store/records.h"
@@ -16,13 +17,22 @@ namespace archil {
 class RightsCheck {
  public:
   virtual ~RightsCheck() = default;
-  virtual bool MayWrite(InodeId ino) const = 0;
+  virtual bool MayWrite(InodeId ino) = 0;
+};
+
+// Who else has an inode open that loses its last name. Asked the table for live ops, the record on replay.
+class OpenQuery {
+ public:
+  virtual ~OpenQuery() = default;
+  // Other sessions than the one whose ops are applied, in order.
+  virtual std::vector<SessionId> OpenElsewhere(InodeId ino) = 0;
 };
 
 struct OpEnv {
   Txn& txn;
   SessionId session;
-  const RightsCheck* rights = nullptr;  // null: replay
+  RightsCheck* rights = nullptr;  // null: replay
+  OpenQuery* opens = nullptr;     // null: nobody
 };
 
 Error Refuse(std::string reason);

@@ -196,6 +196,12 @@ Result<InodeId> Records::ParentOfDirectory(InodeId ino) const {
   return parent;
 }
 
+Result<InodeId> Records::HomeOf(InodeId ino) const {
+  ARCHIL_ASSIGN_OR_RETURN(const auto inode, GetInode(ino));
+  if (!inode || inode->attr.type == FileType::kDirectory || inode->attr.nlink != 1) return InodeId{0};
+  return ParentOfDirectory(ino);
+}
+
 Status Txn::UseBranch(BranchId branch) {
   if (records_ != nullptr) return Error(Code::kInternal, "a transaction is about one branch");
   ARCHIL_ASSIGN_OR_RETURN(BranchChain chain, LoadBranchChain(base_, branch));
@@ -300,6 +306,13 @@ void Txn::DeleteInode(InodeId ino) {
   if (slot == nullptr) slot = std::make_unique<InodeSlot>();
   slot->exists = false;
   slot->dirty = true;
+}
+
+Result<InodeId> Txn::HomeOf(InodeId ino) {
+  ARCHIL_ASSIGN_OR_RETURN(const InodeRecord* inode, FindInode(ino));
+  if (inode == nullptr || inode->attr.type == FileType::kDirectory || inode->attr.nlink != 1) return InodeId{0};
+  ARCHIL_ASSIGN_OR_RETURN(const auto parents, List(ParentPrefix(ino)));
+  return parents.empty() ? InodeId{0} : ParentOfKey(parents[0].first);
 }
 
 Result<CountersRecord*> Txn::MutableCounters() {

@@ -61,6 +61,8 @@ class Records {
   Result<CountersRecord> GetCounters() const;
   // The directory that holds directory `ino`; 0 for the root and what has no name.
   Result<InodeId> ParentOfDirectory(InodeId ino) const;
+  // The directory of a non-directory with exactly one name; else 0.
+  Result<InodeId> HomeOf(InodeId ino) const;
 
   const BranchChain& chain() const { return chain_; }
   KvView& view() const { return view_; }
@@ -102,6 +104,10 @@ class Txn {
   // A number that was never used: nothing about it can be in the base.
   InodeRecord& CreateInode(InodeId ino);
   void DeleteInode(InodeId ino);
+  // Made by this transaction.
+  bool Born(InodeId ino) const { return born_.contains(ino); }
+  // The directory of a non-directory with exactly one name; else 0.
+  Result<InodeId> HomeOf(InodeId ino);
   Result<CountersRecord*> MutableCounters();
 
   // --- disk-wide records

@@ -37,14 +37,21 @@ std::string Golden(const std::string& file) {
 
 TEST(RecordsGoldenTest, RecordsAreWhatTheyWere) { EXPECT_EQ(Lines(SampleRecords()), Golden("records_v1.hex")); }
 TEST(RecordsGoldenTest, LogRecordsAreWhatTheyWere) { EXPECT_EQ(Lines(SampleLogRecords()), Golden("log_v1.hex")); }
+TEST(RecordsGoldenTest, SoAreThoseOfVersionTwo) {
+  EXPECT_EQ(Lines(SampleRecordsV2()), Golden("records_v2.hex"));
+  EXPECT_EQ(Lines(SampleLogRecordsV2()), Golden("log_v2.hex"));
+}
+
+std::vector<Sample> AllSamples() {
+  std::vector<Sample> all;
+  for (const auto& samples : {SampleRecords(), SampleLogRecords(), SampleRecordsV2(), SampleLogRecordsV2()}) {
+    all.insert(all.end(), samples.begin(), samples.end());
+  }
+  return all;
+}
 
 TEST(RecordsTest, EverySampleComesBackAsItWas) {
-  for (const Sample& s : SampleRecords()) {
-    const auto again = s.reencode(s.bytes);
-    ASSERT_TRUE(again.ok()) << s.name << ": " << again.error().ToString();
-    EXPECT_EQ(*again, s.bytes) << s.name;
-  }
-  for (const Sample& s : SampleLogRecords()) {
+  for (const Sample& s : AllSamples()) {
     const auto again = s.reencode(s.bytes);
     ASSERT_TRUE(again.ok()) << s.name << ": " << again.error().ToString();
     EXPECT_EQ(*again, s.bytes) << s.name;
@@ -52,9 +59,7 @@ TEST(RecordsTest, EverySampleComesBackAsItWas) {
 }
 
 TEST(RecordsTest, EveryFlippedBitAndEveryCutIsNoticed) {
-  std::vector<Sample> all = SampleRecords();
-  for (Sample& s : SampleLogRecords()) all.push_back(s);
-  for (const Sample& s : all) {
+  for (const Sample& s : AllSamples()) {
     for (size_t i = 0; i < s.bytes.size(); ++i) {
       EXPECT_FALSE(s.reencode(std::string_view(s.bytes).substr(0, i)).ok()) << s.name << " cut at " << i;
       for (int bit = 0; bit < 8; ++bit) {
@@ -81,7 +86,7 @@ TEST(RecordsTest, ImpossibleFieldsAreDamage) {
 }
 
 TEST(LogRecordTest, TheStartOfAFrameIsToldFromRubbish) {
-  const std::string frame = EncodeLogRecord(Lsn{9}, CommitRecord{SessionId{1}, Seq{1}, Seq{2}, std::string(100, 'o')});
+  const std::string frame = EncodeLogRecord(Lsn{9}, CommitRecord{SessionId{1}, Seq{1}, Seq{2}, std::string(100, 'o'), {}});
   for (size_t i = 0; i < frame.size(); ++i) EXPECT_EQ(DecodeLogFrame(std::string_view(frame).substr(0, i)).code(), Code::kNoData) << i;
   EXPECT_EQ(DecodeLogFrame("rubbish").code(), Code::kCorrupt);
   EXPECT_FALSE(HasLogFrame(std::string_view(frame).substr(1)));

@@ -16,7 +16,7 @@ namespace {
 constexpr DiskId kDisk{5};
 
 LogRecord SampleCommit(uint64_t seq, size_t bytes = 10) {
-  return CommitRecord{SessionId{9}, Seq{seq}, Seq{seq}, std::string(bytes, static_cast<char>('a' + seq % 26))};
+  return CommitRecord{SessionId{9}, Seq{seq}, Seq{seq}, std::string(bytes, static_cast<char>('a' + seq % 26)), {}};
 }
 
 class LogTest : public ::testing::Test {

@@ -45,7 +45,7 @@ class Bench {
   }
   Status Commit(const std::vector<Op>& ops) {
     const Seq next{applied_ + 1};
-    ARCHIL_RETURN_IF_ERROR(Apply(CommitRecord{kSession, next, next, EncodeOps(ops)}));
+    ARCHIL_RETURN_IF_ERROR(Apply(CommitRecord{kSession, next, next, EncodeOps(ops), {}}));
     ++applied_;
     return Ok();
   }
@@ -474,7 +474,7 @@ TEST(OpsTest, MutatedBatchesNeverCrashAndNeverChangeWhatTheyAreRefusedFor) {
 
 class NobodyMayWrite final : public RightsCheck {
  public:
-  bool MayWrite(InodeId ino) const override { return ino != kRootInode; }
+  bool MayWrite(InodeId ino) override { return ino != kRootInode; }
 };
 
 // DLG-2
@@ -482,12 +482,12 @@ TEST(OpsTest, WithoutTheRightNothingIsChanged) {
   Bench b;
   const CreateOp f = b.Create(kRootInode, "f");
   ASSERT_TRUE(b.Commit({f}).ok());
-  const NobodyMayWrite rights;
+  NobodyMayWrite rights;
   const std::vector<Op> all = {b.Create(kRootInode, "g"), LinkOp{f.ino, kRootInode, "h", b.Now()}, UnlinkOp{kRootInode, "f", f.ino, false, b.Now()},
                                b.Rename(kRootInode, "f", kRootInode, "h", f.ino), TouchOp{kRootInode, b.Now(), b.Now()}};
   for (const Op& op : all) {
     Txn txn(b.kv());
-    const Status s = ApplyCommit(txn, Bench::kSession, Seq{2}, Seq{2}, {op}, &rights);
+    const Status s = ApplyCommit(txn, Bench::kSession, Seq{2}, Seq{2}, {op}, &rights, nullptr);
     EXPECT_EQ(s.code(), Code::kInvalid);
     EXPECT_NE(s.error().message().find("DLG-2"), std::string_view::npos);
   }

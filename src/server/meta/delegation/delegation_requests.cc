@@ -1,0 +1,386 @@
+// Requests for rights: in order of arrival, all wants of one granted in one step or none.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "server/meta/delegation/delegation_table.h"
+
+namespace archil {
+namespace {
+
+std::string NameOf(const Holder* holder) { return holder == nullptr || holder->name.empty() ? "an unnamed client" : holder->name; }
+
+}  // namespace
+
+Status DelegationTable::Acquire(uint64_t id, SessionId session, std::vector<Want> wants, BootTime deadline) {
+  Session* s = Live(session);
+  if (s == nullptr) return Error(Code::kFenced, "the session has ended");
+  if (wants.empty() || wants.size() > kMaxWants) return Error(Code::kInvalid, fmt::format("between 1 and {} wants in one request", kMaxWants));
+  std::set<InodeId> seen;
+  for (const Want& w : wants) {
+    if (!w.ino || !seen.insert(w.ino).second) return Error(Code::kInvalid, "the wants name an inode twice, or none");
+    if (w.right != Right::kRead && w.right != Right::kWrite) return Error(Code::kInvalid, "a want of no right");
+    if (w.right == Right::kWrite && s->holder.mode == SessionMode::kReadOnly) return Error(Code::kReadOnly, "the session is read-only");
+  }
+  Branch& branch = BranchOf(*s);
+  const auto waiting = std::count_if(branch.requests.begin(), branch.requests.end(), [&](const Request& r) { return r.session == session && !r.wants.empty(); });
+  if (static_cast<size_t>(waiting) >= limits_.pending) {
+    return Error(Code::kTryAgain, fmt::format("{} requests of the session wait already", limits_.pending));
+  }
+  if (branch.book.Of(session).size() >= limits_.rights) {
+    return Error(Code::kTryAgain, fmt::format("the session holds {} rights; it must give some back first", limits_.rights));
+  }
+  Request& request = branch.requests.emplace_back();
+  request.id = id;
+  request.session = session;
+  request.wants = std::move(wants);
+  request.deadline = deadline;
+  branch.wanted.reset();
+  return Ok();
+}
+
+void DelegationTable::Revoke(uint64_t id, SessionId session, InodeId ino, BootTime deadline) {
+  Session* s = Live(session);
+  if (s == nullptr) return;
+  Request& request = BranchOf(*s).requests.emplace_back();
+  request.id = id;
+  request.session = session;
+  request.ino = ino;
+  request.deadline = deadline;
+}
+
+void DelegationTable::Cancel(uint64_t id) {
+  for (auto& [branch_id, branch] : branches_) {
+    branch.requests.remove_if([&](const Request& r) { return r.id == id; });
+    branch.wanted.reset();
+  }
+}
+
+bool DelegationTable::Waiting() const {
+  return std::any_of(branches_.begin(), branches_.end(), [](const auto& b) { return !b.second.requests.empty(); });
+}
+
+BootTime DelegationTable::NextLook() const {
+  BootTime next = BootTime::Infinite();
+  for (const auto& [id, branch] : branches_) {
+    for (const Request& request : branch.requests) {
+      next = std::min(next, request.deadline);
+      for (const auto& [session, ino] : request.waits_for) {
+        const Session* s = Live(session);
+        if (s != nullptr) next = std::min(next, s->unclaimed ? s->claim_until : s->holder.lease.heard + s->holder.lease.length);
+      }
+    }
+  }
+  return next;
+}
+
+void DelegationTable::Look(Tree& tree, BootTime now, DelegationEffects& out) {
+  for (auto& [id, branch] : branches_) LookAt(id, branch, tree, now, out);
+}
+
+void DelegationTable::LookAt(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out) {
+  if (branch.requests.empty()) return;
+  branch.wanted.reset();
+  if (AwaitClaims(id, branch, now, out)) {
+    (void)FailLate(branch, now, out);
+    return;
+  }
+  LookAtAll(id, branch, tree, now, out);
+  // One that gives up lets others go on that stood behind it.
+  if (FailLate(branch, now, out)) LookAtAll(id, branch, tree, now, out);
+  EndSilent(branch, now, out);
+}
+
+// Nothing is granted while somebody who is known has not said what it holds; not for longer than its lease.
+bool DelegationTable::AwaitClaims(BranchId id, Branch& branch, BootTime now, DelegationEffects& out) {
+  std::vector<std::pair<SessionId, InodeId>> unclaimed;
+  for (const auto& [session, s] : sessions_) {
+    if (s.holder.branch != id || !s.unclaimed) continue;
+    unclaimed.emplace_back(session, InodeId{0});
+    if (now < s.claim_until) continue;
+    out.ends.push_back({session, fmt::format("it did not come back within {} s after the server was started, and {} wanted something",
+                                             absl::ToInt64Seconds(s.holder.lease.length), NameOf(Find(branch.requests.front().session)))});
+  }
+  if (unclaimed.empty()) return false;
+  for (Request& request : branch.requests) request.waits_for = unclaimed;
+  return true;
+}
+
+void DelegationTable::LookAtAll(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out) {
+  Ahead ahead;
+  for (auto it = branch.requests.begin(); it != branch.requests.end();) {
+    Request& request = *it;
+    request.waits_for.clear();
+    request.behind.reset();
+    bool done = false;
+    if (request.wants.empty()) {
+      done = LookAtRevocation(branch, request, tree, now, out);
+      if (done) out.granted.push_back({request.id, {}, {}});
+    } else {
+      for (const Want& w : request.wants) {
+        const auto earlier = ahead.find(w.ino);
+        if (earlier == ahead.end()) continue;
+        for (const auto& [session, right] : earlier->second) {
+          if (session != request.session && Conflict(right, w.right)) request.behind = {session, w.ino};
+        }
+      }
+      if (!request.behind) {
+        const std::vector<Obstacle> obstacles = ObstaclesOf(id, branch, request, tree);
+        done = obstacles.empty();
+        if (done) {
+          out.granted.push_back(GrantAll(id, branch, request, tree));
+        } else {
+          SendAll(branch, request, obstacles, tree, now, out);
+        }
+      }
+      if (!done) {
+        for (const Want& w : request.wants) ahead[w.ino].emplace_back(request.session, w.right);
+      }
+    }
+    if (done) branch.wanted.reset();
+    it = done ? branch.requests.erase(it) : std::next(it);
+  }
+}
+
+std::vector<DelegationTable::Obstacle> DelegationTable::ObstaclesOf(BranchId id, Branch& branch, const Request& request, Tree& tree) {
+  std::vector<Obstacle> out;
+  const Session& own = sessions_[request.session];
+  if (branch.alone) {
+    if (branch.alone != request.session || own.alone_recall != 0) out.push_back({branch.alone, InodeId{0}, Right::kNone});
+    return out;
+  }
+  for (const Want& w : request.wants) {
+    const Tree::Kind kind = tree.KindOf(id, w.ino);
+    if (kind == Tree::Kind::kAbsent) continue;
+    // Nothing on it before the answer that is owed.
+    if (own.recalls.contains(w.ino)) out.push_back({request.session, w.ino, Right::kNone});
+    const Right keep = StaysBeside(w.right);
+    std::set<SessionId> others;
+    for (const RightRecord& r : branch.book.At(w.ino)) {
+      if (r.session != request.session && Conflict(r.right, w.right)) others.insert(r.session);
+    }
+    if (kind == Tree::Kind::kOther) {
+      if (const InodeId home = tree.HomeOf(id, w.ino)) {
+        for (const RightRecord& r : branch.book.At(home)) {
+          if (r.session != request.session && Conflict(r.right, w.right) && r.Covers(w.ino)) others.insert(r.session);
+        }
+      }
+    }
+    for (SessionId other : others) out.push_back({other, w.ino, keep});
+  }
+  return out;
+}
+
+void DelegationTable::SendAll(Branch& branch, Request& request, const std::vector<Obstacle>& obstacles, Tree& tree, BootTime now, DelegationEffects& out) {
+  for (const Obstacle& o : obstacles) {
+    request.waits_for.emplace_back(o.session, o.ino);
+    if (o.session == request.session) continue;
+    if (!o.ino) {
+      SendAlone(sessions_[o.session], branch, now, out);
+    } else {
+      Send(sessions_[o.session], o.ino, o.keep, branch, tree, now, out);
+    }
+  }
+}
+
+// The message names the newer one of the grants of the inode itself and of its directory; all that is held on the inode is meant.
+void DelegationTable::Send(Session& session, InodeId ino, Right keep, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out) {
+  if (session.recalls.contains(ino) || session.recalls.size() >= limits_.recalls) return;
+  const SessionId id = session.holder.session;
+  SessionMessage m;
+  m.kind = SessionMessage::Kind::kRecall;
+  m.ino = ino;
+  m.keep = keep;
+  if (const RightRecord* own = branch.book.Find(ino, id)) m.grant = own->number;
+  const InodeId home = tree.HomeOf(session.holder.branch, ino);
+  const RightRecord* cover = branch.book.Cover(home, ino, id);
+  if (cover != nullptr && (cover->number >= m.grant)) {
+    m.home = home;
+    m.grant = cover->number;
+  }
+  m.number = ++session.number;
+  if (!session.Owes()) session.owing_since = now;
+  session.recalls[ino] = {m.number, keep};
+  session.by_message[m.number] = ino;
+  session.outbox[m.number] = m;
+  out.told.insert(id);
+  ++out.recalls;
+}
+
+void DelegationTable::SendAlone(Session& session, Branch& branch, BootTime now, DelegationEffects& out) {
+  if (session.alone_recall != 0) return;
+  SessionMessage m;
+  m.kind = SessionMessage::Kind::kRecallAlone;
+  m.grant = branch.alone_number;
+  m.number = ++session.number;
+  if (!session.Owes()) session.owing_since = now;
+  session.alone_recall = m.number;
+  session.outbox[m.number] = m;
+  out.told.insert(session.holder.session);
+  ++out.recalls;
+}
+
+// True: done.
+bool DelegationTable::LookAtRevocation(Branch& branch, Request& request, Tree& tree, BootTime now, DelegationEffects& out) {
+  Session& target = sessions_[request.session];
+  request.waits_for.emplace_back(request.session, request.ino);
+  if (branch.alone == request.session) {
+    SendAlone(target, branch, now, out);
+    return false;
+  }
+  if (const auto it = target.recalls.find(request.ino); it != target.recalls.end()) {
+    request.recalled = request.recalled || it->second.keep == Right::kNone;
+    return false;
+  }
+  const InodeId home = tree.HomeOf(target.holder.branch, request.ino);
+  const bool holds = branch.book.Find(request.ino, request.session) != nullptr || branch.book.Cover(home, request.ino, request.session) != nullptr;
+  if (request.recalled || !holds) return true;
+  Send(target, request.ino, Right::kNone, branch, tree, now, out);
+  request.recalled = target.recalls.contains(request.ino);
+  return false;
+}
+
+DelegationEffects::Granted DelegationTable::GrantAll(BranchId id, Branch& branch, const Request& request, Tree& tree) {
+  DelegationEffects::Granted out;
+  out.id = request.id;
+  Session& session = sessions_[request.session];
+  for (const Want& w : request.wants) {
+    const Tree::Kind kind = tree.KindOf(id, w.ino);
+    if (kind == Tree::Kind::kAbsent) {
+      out.missing.push_back(w.ino);
+    } else {
+      out.grants.push_back(GrantOne(id, branch, session, w, kind, tree));
+    }
+  }
+  return out;
+}
+
+// What is asked for by its own number becomes a record of its own, also where the session's right on the directory covers it: a grant
+// in an answer never depends on another one, which may arrive later or be gone already.
+Grant DelegationTable::GrantOne(BranchId id, Branch& branch, Session& session, const Want& want, Tree::Kind kind, Tree& tree) {
+  const SessionId self = session.holder.session;
+  if (branch.alone == self) return {want.ino, Right::kWrite, branch.alone_number};
+  const RightRecord* own = branch.book.Find(want.ino, self);
+  if (own != nullptr && own->right >= want.right) return {want.ino, own->right, own->number};
+  const uint64_t number = ++session.number;
+  if (kind == Tree::Kind::kDirectory) {
+    GrantDirectory(id, branch, session, want.ino, want.right, number, tree);
+  } else {
+    branch.book.Put(want.ino, self, want.right, number, tree.HomeOf(id, want.ino));
+  }
+  return {want.ino, want.right, number};
+}
+
+const DelegationTable::WantedChildren& DelegationTable::Wanted(BranchId id, Branch& branch, Tree& tree) {
+  if (!branch.wanted) {
+    branch.wanted.emplace();
+    for (const Request& request : branch.requests) {
+      for (const Want& w : request.wants) {
+        if (const InodeId home = tree.HomeOf(id, w.ino)) (*branch.wanted)[home].emplace_back(request.session, w);
+      }
+    }
+  }
+  return *branch.wanted;
+}
+
+RightRecord& DelegationTable::PutDirectory(Branch& branch, SessionId self, InodeId dir, Right right, uint64_t number) {
+  RightRecord& record = branch.book.Put(dir, self, right, number, InodeId{0});
+  branch.book.ForChildren(dir, [&](InodeId child, const std::vector<RightRecord>& held) {
+    for (const RightRecord& r : held) {
+      if (r.session != self && Conflict(r.right, right)) record.exceptions.insert(child);
+    }
+  });
+  return record;
+}
+
+// Not covered is what others hold, what others wait for, or the holder itself still has to answer for: else one that asks for
+// the directory again and again could keep a child from who came earlier.
+void DelegationTable::GrantDirectory(BranchId id, Branch& branch, Session& session, InodeId dir, Right right, uint64_t number, Tree& tree) {
+  const SessionId self = session.holder.session;
+  RightRecord& record = PutDirectory(branch, self, dir, right, number);
+  const WantedChildren& wanted = Wanted(id, branch, tree);
+  if (const auto it = wanted.find(dir); it != wanted.end()) {
+    for (const auto& [other, w] : it->second) {
+      if (other != self && Conflict(w.right, right)) record.exceptions.insert(w.ino);
+    }
+  }
+  for (const auto& [ino, recall] : session.recalls) {
+    if (tree.HomeOf(id, ino) == dir) record.exceptions.insert(ino);
+  }
+}
+
+uint64_t DelegationTable::NewNumber(SessionId session) {
+  Session* s = Live(session);
+  return s == nullptr ? 0 : ++s->number;
+}
+
+std::optional<Grant> DelegationTable::GrantAlong(SessionId session, InodeId dir, uint64_t number, Tree& tree) {
+  Session* s = Live(session);
+  if (s == nullptr || s->recalls.contains(dir)) return std::nullopt;
+  Branch& branch = BranchOf(*s);
+  if (branch.alone == session && s->alone_recall == 0) return Grant{dir, Right::kWrite, branch.alone_number};
+  if (branch.alone || branch.book.Of(session).size() >= limits_.rights) return std::nullopt;
+  for (const RightRecord& r : branch.book.At(dir)) {
+    if (r.session == session || Conflict(r.right, Right::kRead)) return std::nullopt;
+  }
+  for (const Request& request : branch.requests) {
+    if (request.session == session) continue;
+    for (const Want& w : request.wants) {
+      if (w.ino == dir && Conflict(w.right, Right::kRead)) return std::nullopt;
+    }
+  }
+  GrantDirectory(s->holder.branch, branch, *s, dir, Right::kRead, number, tree);
+  return Grant{dir, Right::kRead, number};
+}
+
+bool DelegationTable::FailLate(Branch& branch, BootTime now, DelegationEffects& out) {
+  bool any = false;
+  for (auto it = branch.requests.begin(); it != branch.requests.end();) {
+    if (now < it->deadline) {
+      ++it;
+      continue;
+    }
+    out.failed.push_back({it->id, TooLate(*it)});
+    it = branch.requests.erase(it);
+    any = true;
+  }
+  if (any) branch.wanted.reset();
+  return any;
+}
+
+Error DelegationTable::TooLate(const Request& request) const {
+  std::string why;
+  size_t named = 0;
+  for (const auto& [session, ino] : request.waits_for) {
+    if (++named > 4) break;
+    if (named > 1) why += "; ";
+    const std::string name = NameOf(Find(session));
+    if (Unclaimed(session)) {
+      why += fmt::format("{} has not come back since the server was started", name);
+    } else if (!ino) {
+      why += fmt::format("everything is held by {}", name);
+    } else {
+      why += fmt::format("inode {} is held by {}", ino.value, name);
+    }
+  }
+  if (request.behind) why = fmt::format("{} has asked for inode {} before and waits as well", NameOf(Find(request.behind->first)), request.behind->second.value);
+  return Error(Code::kUnavailable, fmt::format("not granted in time: {}", why.empty() ? "it was not looked at" : why));
+}
+
+// FEN-1: whose lease has run out while somebody waits for its answer.
+void DelegationTable::EndSilent(Branch& branch, BootTime now, DelegationEffects& out) {
+  std::map<SessionId, SessionId> silent;  // to who waits
+  for (const Request& request : branch.requests) {
+    for (const auto& [session, ino] : request.waits_for) {
+      const Session* s = Live(session);
+      if (s != nullptr && s->holder.lease.Expired(now)) silent.emplace(session, request.session);
+    }
+  }
+  for (const auto& [session, waiter] : silent) {
+    const std::string who = waiter == session ? "somebody" : NameOf(Find(waiter));
+    out.ends.push_back({session, fmt::format("its lease had run out ({} s without a message that counts) and {} wanted what it holds",
+                                             absl::ToInt64Seconds(Live(session)->holder.lease.Silence(now)), who)});
+  }
+}
+
+}  // namespace archil

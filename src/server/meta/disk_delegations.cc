@@ -1,0 +1,374 @@
+// Rights of sessions: requests that wait, messages, what sessions say about what they hold (docs/delegation.md). The table decides, on
+// the strand; what is granted is read and answered in the same step, when the log is durable up to it (LOG-1, FEN-1).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+
+#include "server/meta/disk.h"
+
+namespace archil {
+namespace {
+
+constexpr size_t kMessagesPerPoll = 4096;
+constexpr uint32_t kMaxRightsListed = 1'000'000;
+// Of the listings in one answer, about; it must pass as one message.
+constexpr size_t kMaxListingBytes = 24 << 20;
+constexpr size_t kEntryBytes = 192;
+// Moments that are due already and wait for something else do not spin.
+constexpr absl::Duration kShortestWake = absl::Milliseconds(5);
+
+size_t BytesOf(const DirPage& page) {
+  size_t sum = kEntryBytes;
+  for (const DirEntry& e : page.entries) sum += kEntryBytes + e.name.size() + e.inode.target.size();
+  return sum;
+}
+
+Error Stopping() { return Error(Code::kUnavailable, "the server is stopping"); }
+
+}  // namespace
+
+// --- waiting
+
+void Disk::Acquire(AcquireRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<AcquireReply> done) {
+  const uint64_t wait = next_wait_.fetch_add(1);
+  Run<AcquireReply>(Kind::kRead, std::move(done),
+                    [this, wait, deadline, request = std::move(request), received = host_.Now()](DiskCore& core, Done<AcquireReply> done) {
+                      if (host_.draining.load()) return done(Stopping());
+                      const auto begin = [&]() -> Status {
+                        ARCHIL_RETURN_IF_ERROR(LiveSession(core, request.session, &request.key, received));
+                        if (request.prefetch > kMaxPrefetch) return Error(Code::kInvalid, "too much prefetch");
+                        return core.table.Acquire(wait, request.session, request.wants, deadline);
+                      };
+                      if (const Status s = begin(); !s.ok()) return Reply(core, Kind::kRead, done, Result<AcquireReply>(s.error()));
+                      ++host_.metrics.acquires;
+                      core.acquires[wait] = {request, done};
+                      Settle(core);
+                      if (core.acquires.contains(wait)) ++host_.metrics.acquire_waits;
+                    });
+  OnCancel(ticket, wait);
+}
+
+void Disk::Poll(SessionId session, SessionKey key, uint64_t after, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket,
+                Done<PollReply> done) {
+  const uint64_t wait = next_wait_.fetch_add(1);
+  Run<PollReply>(Kind::kRead, std::move(done),
+                 [this, wait, session, key, after, deadline, received = host_.Now()](DiskCore& core, Done<PollReply> done) {
+                   if (host_.draining.load()) return done(Stopping());
+                   auto rec = LiveSession(core, session, &key, received, Claim::kNot);
+                   if (!rec.ok()) return Reply(core, Kind::kRead, done, Result<PollReply>(rec.error()));
+                   PollReply reply;
+                   reply.reclaim = core.table.Unclaimed(session);
+                   reply.messages = core.table.Poll(session, after, kMessagesPerPoll);
+                   if (reply.reclaim || !reply.messages.empty()) return Reply(core, Kind::kRead, done, Result<PollReply>(std::move(reply)));
+                   // One at a time: the older one's caller has left, or asks again.
+                   if (const auto older = core.polls.find(session); older != core.polls.end()) older->second.done(PollReply{});
+                   core.polls[session] = {wait, after, deadline, done};
+                   WakeForWaits(core);
+                 });
+  OnCancel(ticket, wait);
+}
+
+void Disk::Revoke(SessionId session, InodeId ino, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<bool> done) {
+  const uint64_t wait = next_wait_.fetch_add(1);
+  const Kind kind = ino ? Kind::kRead : Kind::kChange;
+  Run<bool>(kind, std::move(done), [this, wait, session, ino, deadline, kind](DiskCore& core, Done<bool> done) {
+    if (host_.draining.load()) return done(Stopping());
+    if (core.deleted) return done(Error(Code::kNoSuchDisk, "the disk was deleted"));
+    if (core.table.Find(session) == nullptr) {
+      return Reply(core, kind, done, Result<bool>(Error(Code::kNotFound, fmt::format("there is no session {:x}", session.value))));
+    }
+    if (!ino) {
+      const Status s = EndSession(core, session, true, "it was revoked");
+      return Reply(core, kind, done, s.ok() ? Result<bool>(true) : Result<bool>(s.error()));
+    }
+    core.table.Revoke(wait, session, ino, deadline);
+    core.revokes[wait] = done;
+    Settle(core);
+  });
+  OnCancel(ticket, wait);
+}
+
+void Disk::OnCancel(const std::shared_ptr<WaitTicket>& ticket, uint64_t wait) {
+  if (ticket == nullptr) return;
+  ticket->WhenCancelled([weak = weak_from_this(), wait] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    self->strand_->Post([self, wait] {
+      if (self->core_ != nullptr) self->CancelWait(*self->core_, wait);
+    });
+  });
+}
+
+void Disk::CancelWait(DiskCore& core, uint64_t wait) {
+  const Error error(Code::kInterrupted, "the caller gave up");
+  core.table.Cancel(wait);
+  if (auto acquire = core.acquires.extract(wait)) acquire.mapped().done(error);
+  if (auto revoke = core.revokes.extract(wait)) revoke.mapped()(error);
+  for (auto it = core.polls.begin(); it != core.polls.end(); ++it) {
+    if (it->second.id != wait) continue;
+    it->second.done(error);
+    core.polls.erase(it);
+    break;
+  }
+  Settle(core);  // others stood behind it
+}
+
+void Disk::EndWaits() {
+  strand_->Post([self = shared_from_this()] {
+    if (self->core_ != nullptr) self->FailWaits(*self->core_, Stopping());
+  });
+}
+
+void Disk::FailWaits(DiskCore& core, const Error& error) {
+  host_.metrics.rights_held -= std::exchange(core.records_shown, 0);
+  for (auto& [wait, acquire] : std::exchange(core.acquires, {})) {
+    core.table.Cancel(wait);
+    acquire.done(error);
+  }
+  for (auto& [wait, done] : std::exchange(core.revokes, {})) {
+    core.table.Cancel(wait);
+    done(error);
+  }
+  for (auto& [session, poll] : std::exchange(core.polls, {})) poll.done(error);
+}
+
+BootTime Disk::LookIfDue(BootTime now) {
+  int64_t at = look_at_ns_.load();
+  if (at == INT64_MAX || stopped_.load()) return BootTime::Infinite();
+  if (at > absl::ToInt64Nanoseconds(now.since_boot)) return BootTime{absl::Nanoseconds(at)};
+  // Another moment that was set meanwhile comes with its own wake.
+  look_at_ns_.compare_exchange_strong(at, INT64_MAX);
+  SettleSoon();
+  return BootTime::Infinite();
+}
+
+void Disk::SettleSoon() {
+  strand_->Post([self = shared_from_this()] {
+    if (self->core_ != nullptr) self->Settle(*self->core_);
+  });
+}
+
+void Disk::WakeForWaits(DiskCore& core) {
+  BootTime next = core.table.NextLook();
+  for (const auto& [session, poll] : core.polls) next = std::min(next, poll.deadline);
+  if (next == BootTime::Infinite()) return;
+  next = std::max(next, host_.Now() + kShortestWake);
+  look_at_ns_.store(absl::ToInt64Nanoseconds(next.since_boot));
+  host_.wake(next);
+}
+
+// --- effects
+
+bool Disk::TreeIsGood(const StateTree& tree) {
+  if (tree.status().ok()) return true;
+  strand_->Post([self = shared_from_this(), s = tree.status()] { self->StepDown(s.error()); });
+  return false;
+}
+
+void Disk::Settle(DiskCore& core) {
+  const BootTime now = host_.Now();
+  DelegationEffects effects;
+  StateTree tree(*core.kv);
+  core.table.Look(tree, now, effects);
+  if (!TreeIsGood(tree)) return;  // what waits is answered there
+  Do(core, effects);
+  AnswerPolls(core, now);
+  if (!effects.ends.empty()) {
+    // The state may not change while it is being flushed.
+    if (core.flushing) {
+      PostOnStrand(Kind::kChange, [self = shared_from_this()](DiskCore* core) {
+        if (core != nullptr) self->Settle(*core);
+      });
+      return;
+    }
+    for (const auto& end : effects.ends) {
+      if (core.table.Find(end.session) == nullptr) continue;
+      ++host_.metrics.silent_ended;
+      if (!EndSession(core, end.session, true, end.reason).ok()) return;  // the disk steps down
+    }
+  }
+  WakeForWaits(core);
+}
+
+void Disk::Do(DiskCore& core, const DelegationEffects& effects) {
+  host_.metrics.recalls += effects.recalls;
+  for (const auto& granted : effects.granted) {
+    if (auto acquire = core.acquires.extract(granted.id)) {
+      const auto& wait = acquire.mapped();
+      Reply(core, Kind::kRead, wait.done, GrantReply(core, wait.request, granted));
+    } else if (auto revoke = core.revokes.extract(granted.id)) {
+      Reply(core, Kind::kRead, Done<bool>(revoke.mapped()), Result<bool>(true));
+    }
+  }
+  for (const auto& failed : effects.failed) {
+    if (failed.error.code() == Code::kUnavailable) ++host_.metrics.acquires_late;
+    if (auto acquire = core.acquires.extract(failed.id)) {
+      Reply(core, Kind::kRead, acquire.mapped().done, Result<AcquireReply>(failed.error));
+    } else if (auto revoke = core.revokes.extract(failed.id)) {
+      Reply(core, Kind::kRead, Done<bool>(revoke.mapped()), Result<bool>(failed.error));
+    }
+  }
+  for (SessionId session : effects.told) {
+    auto poll = core.polls.extract(session);
+    if (!poll) continue;
+    PollReply reply;
+    reply.messages = core.table.Poll(session, poll.mapped().after, kMessagesPerPoll);
+    Reply(core, Kind::kRead, poll.mapped().done, Result<PollReply>(std::move(reply)));
+  }
+  const uint64_t held = core.table.records();
+  host_.metrics.rights_held += held - std::exchange(core.records_shown, held);
+}
+
+void Disk::AnswerPolls(DiskCore& core, BootTime now) {
+  for (auto it = core.polls.begin(); it != core.polls.end();) {
+    if (now < it->second.deadline) {
+      ++it;
+      continue;
+    }
+    Reply(core, Kind::kRead, it->second.done, Result<PollReply>(PollReply{}));
+    it = core.polls.erase(it);
+  }
+}
+
+void Disk::EndPoll(DiskCore& core, SessionId session, const Error& error) {
+  if (auto poll = core.polls.extract(session)) Reply(core, Kind::kRead, poll.mapped().done, Result<PollReply>(error));
+}
+
+// --- what a grant brings
+
+void Disk::MarkCovered(DiskCore& core, SessionId session, InodeId parent, InodeInfo& info) {
+  info.covered = info.attr.type != FileType::kDirectory && info.attr.nlink == 1 && core.table.Covered(session, parent, info.attr.ino);
+}
+
+void Disk::MarkCovered(DiskCore& core, SessionId session, DirPage& page) {
+  for (DirEntry& e : page.entries) MarkCovered(core, session, page.directory.attr.ino, e.inode);
+}
+
+Result<AcquireReply> Disk::GrantReply(DiskCore& core, const AcquireRequest& request, const DelegationEffects::Granted& granted) {
+  const Holder* holder = core.table.Find(request.session);
+  if (holder == nullptr) return Error(Code::kFenced, "the session has ended");
+  ARCHIL_ASSIGN_OR_RETURN(BranchChain chain, LoadBranchChain(*core.kv, holder->branch));
+  const Records records(*core.kv, std::move(chain));
+  AcquireReply reply;
+  reply.position = core.applied;
+  reply.grants = granted.grants;
+  reply.missing = granted.missing;
+  size_t bytes = 0;
+  for (const Grant& g : granted.grants) {
+    ARCHIL_ASSIGN_OR_RETURN(InodeInfo info, InfoOf(records, g.ino, InodeId{0}));
+    const auto want = std::find_if(request.wants.begin(), request.wants.end(), [&](const Want& w) { return w.ino == g.ino; });
+    const bool list = want != request.wants.end() && want->list && info.attr.type == FileType::kDirectory;
+    reply.inodes.push_back(std::move(info));
+    if (!list) continue;
+    ARCHIL_ASSIGN_OR_RETURN(DirPage page, ListDirectory(records, g.ino, "", bytes < kMaxListingBytes ? kMaxDirPage : 1));
+    page.position = core.applied;
+    MarkCovered(core, request.session, page);
+    bytes += BytesOf(page);
+    reply.listings.push_back(std::move(page));
+  }
+  host_.metrics.rights_granted += granted.grants.size();
+  ARCHIL_RETURN_IF_ERROR(BringAlong(core, request, records, bytes, reply));
+  return reply;
+}
+
+// Breadth first, only whole directories.
+Status Disk::BringAlong(DiskCore& core, const AcquireRequest& request, const Records& records, size_t bytes, AcquireReply& reply) {
+  uint64_t budget = request.prefetch;
+  if (budget == 0 || reply.listings.empty()) return Ok();
+  const uint64_t number = core.table.NewNumber(request.session);
+  StateTree tree(*core.kv);
+  for (size_t i = 0; i < reply.listings.size(); ++i) {
+    if (!reply.listings[i].complete) continue;
+    // By index: the vector grows.
+    for (size_t j = 0; j < reply.listings[i].entries.size() && budget > 0 && bytes < kMaxListingBytes; ++j) {
+      const Attr attr = reply.listings[i].entries[j].inode.attr;
+      if (attr.type != FileType::kDirectory || attr.size > budget) continue;
+      if (std::any_of(request.wants.begin(), request.wants.end(), [&](const Want& w) { return w.ino == attr.ino; })) continue;
+      const auto grant = core.table.GrantAlong(request.session, attr.ino, number, tree);
+      if (!grant) continue;
+      ARCHIL_ASSIGN_OR_RETURN(DirPage page, ListDirectory(records, attr.ino, "", static_cast<uint32_t>(attr.size)));
+      if (!page.complete) return Error(Code::kCorrupt, fmt::format("directory {} has more entries than it says", attr.ino.value));
+      page.position = core.applied;
+      MarkCovered(core, request.session, page);
+      bytes += BytesOf(page);
+      budget -= std::min<uint64_t>(budget, std::max<uint64_t>(attr.size, 1));
+      reply.grants.push_back(*grant);
+      reply.inodes.push_back(page.directory);
+      reply.listings.push_back(std::move(page));
+      ++host_.metrics.rights_granted;
+    }
+  }
+  return tree.status();
+}
+
+// --- what sessions say
+
+void Disk::AnswerRecall(SessionId session, SessionKey key, RecallAnswer answer, Done<bool> done) {
+  auto shared = std::make_shared<const RecallAnswer>(std::move(answer));
+  Run<bool>(Kind::kRead, std::move(done), [this, session, key, shared, received = host_.Now()](DiskCore& core, Done<bool> done) {
+    const auto take = [&]() -> Result<bool> {
+      ARCHIL_ASSIGN_OR_RETURN(const SessionRecord* rec, LiveSession(core, session, &key, received));
+      if (shared->last > rec->applied) {
+        return Error(Code::kInvalid, fmt::format("op {} of the answer is not applied, the newest is {}", shared->last.value, rec->applied.value));
+      }
+      StateTree tree(*core.kv);
+      ARCHIL_RETURN_IF_ERROR(core.table.Answer(session, *shared, tree, received));
+      if (!TreeIsGood(tree)) return Error(Code::kUnavailable, "the state cannot be read");
+      core.table.Renew(session, received);
+      ++host_.metrics.recall_answers;
+      return true;
+    };
+    Reply(core, Kind::kRead, done, take());
+    Settle(core);
+  });
+}
+
+void Disk::GiveBack(SessionId session, SessionKey key, std::vector<InodeId> inodes, std::vector<InodeId> opens, Done<bool> done) {
+  Run<bool>(Kind::kRead, std::move(done),
+            [this, session, key, inodes = std::move(inodes), opens = std::move(opens), received = host_.Now()](DiskCore& core, Done<bool> done) {
+              const auto take = [&]() -> Result<bool> {
+                ARCHIL_RETURN_IF_ERROR(LiveSession(core, session, &key, received));
+                StateTree tree(*core.kv);
+                ARCHIL_RETURN_IF_ERROR(core.table.GiveBack(session, inodes, opens, tree));
+                if (!TreeIsGood(tree)) return Error(Code::kUnavailable, "the state cannot be read");
+                return true;
+              };
+              Reply(core, Kind::kRead, done, take());
+              Settle(core);
+            });
+}
+
+void Disk::Reclaim(ReclaimRequest request, Done<ReclaimReply> done) {
+  auto shared = std::make_shared<const ReclaimRequest>(std::move(request));
+  Run<ReclaimReply>(Kind::kChange, std::move(done), [this, shared, received = host_.Now()](DiskCore& core, Done<ReclaimReply> done) {
+    const auto take = [&]() -> Result<ReclaimReply> {
+      const SessionId session = shared->session;
+      ARCHIL_RETURN_IF_ERROR(LiveSession(core, session, &shared->key, received, Claim::kNot));
+      StateTree tree(*core.kv);
+      const auto number = core.table.Reclaim(*shared, tree);
+      if (!TreeIsGood(tree)) return Error(Code::kUnavailable, "the state cannot be read");
+      if (number.code() == Code::kFenced) {
+        const std::string why(number.error().message());
+        ARCHIL_RETURN_IF_ERROR(EndSession(core, session, true, why));
+        return Error(Code::kFenced, fmt::format("session {:x} has ended: {}", session.value, why));
+      }
+      ARCHIL_RETURN_IF_ERROR(number);
+      core.table.Renew(session, received);
+      ++host_.metrics.reclaims;
+      return ReclaimReply{*number};
+    };
+    Reply(core, Kind::kChange, done, take());
+    Settle(core);
+  });
+}
+
+void Disk::ListRights(uint32_t limit, Done<std::vector<RightInfo>> done) {
+  if (limit == 0 || limit > kMaxRightsListed) limit = kMaxRightsListed;
+  Run<std::vector<RightInfo>>(Kind::kRead, std::move(done), [limit](DiskCore& core, Done<std::vector<RightInfo>> done) {
+    if (core.deleted) return done(Error(Code::kNoSuchDisk, "the disk was deleted"));
+    Reply(core, Kind::kRead, done, Result<std::vector<RightInfo>>(core.table.List(limit)));
+  });
+}
+
+}  // namespace archil
