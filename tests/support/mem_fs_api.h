@@ -69,6 +69,7 @@ class MemFsApi final : public FsApi {
   Result<SyncReport> Sync(const OpContext& ctx) override { return SyncReport{}; }
   void DropCaches() override {}
   MountStatus GetStatus() override;
+  std::vector<HeldDelegation> Delegations(size_t) override { return {}; }
   std::map<std::string, uint64_t> Metrics() override { return locks_.Metrics(); }
   void WakeWaiters() override;
 

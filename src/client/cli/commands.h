@@ -15,6 +15,9 @@ int SyncCommand(const Argv& argv);
 int StatusCommand(const Argv& argv);
 int MetricsCommand(const Argv& argv);
 int DropCachesCommand(const Argv& argv);
+int DelegationsCommand(const Argv& argv);
+int ClientsCommand(const Argv& argv);
+int RevokeCommand(const Argv& argv);
 int VersionCommand(const Argv& argv);
 
 }  // namespace archil::cli

@@ -23,6 +23,9 @@ constexpr Command kCommands[] = {
     {"status", StatusCommand, "[MOUNTPOINT]: what is mounted here, and how it is"},
     {"metrics", MetricsCommand, "MOUNTPOINT: counters"},
     {"drop-caches", DropCachesCommand, "MOUNTPOINT: forgets what can be fetched again"},
+    {"delegations", DelegationsCommand, "MOUNTPOINT: what this mount may change or cache by itself"},
+    {"clients", ClientsCommand, "DISK: who has it mounted"},
+    {"revoke", RevokeCommand, "DISK --client ID [--inode N]: takes a right, or all, from a client"},
     {"version", VersionCommand, ""},
 };
 

@@ -25,8 +25,8 @@ namespace archil::cli {
 namespace {
 
 constexpr std::string_view kUsage =
-    "archil mount DISK[@BRANCH][:/SUBDIR] MOUNTPOINT [--server HOST:PORT] [--read-only] [--foreground] [--cache-mb N] "
-    "[--flush-after 1s] [--flush-ops N] [--lease 15s] [--log-level debug|info|warning|error] [--log-file PATH]";
+    "archil mount DISK[@BRANCH][:/SUBDIR] MOUNTPOINT [--server HOST:PORT] [--read-only] [--exclusive [--force]] [--foreground] "
+    "[--cache-mb N] [--flush-after 1s] [--flush-ops N] [--lease 15s] [--log-level debug|info|warning|error] [--log-file PATH]";
 
 // DISK[@BRANCH][:/SUBDIR]
 Status ParseDisk(const std::string& text, MountConfig* config) {
@@ -56,6 +56,11 @@ Status ParsePlan(const Args& args, MountPlan* plan) {
   MountConfig& config = plan->config;
   ARCHIL_RETURN_IF_ERROR(ParseDisk(args.rest()[0], &config));
   config.read_only = args.Has("read-only");
+  config.sharing = args.Has("exclusive") ? Sharing::kExclusive : Sharing::kShared;
+  config.force = args.Has("force");
+  if (config.force && config.sharing != Sharing::kExclusive) {
+    return Error(Code::kInvalid, "--force goes with --exclusive: a shared mount is not refused for others' sake");
+  }
   ARCHIL_ASSIGN_OR_RETURN(const uint64_t cache_mb, args.GetNumber("cache-mb", config.cache_bytes >> 20));
   if (cache_mb == 0 || cache_mb > (1 << 20)) return Error(Code::kInvalid, "--cache-mb: 1 to 1048576");
   config.cache_bytes = cache_mb << 20;
@@ -162,7 +167,7 @@ int Serve(MountPlan plan, const std::function<void(const Report&)>& report) {
 
 int MountCommand(const Argv& argv) {
   const Result<Args> args =
-      Args::Parse(argv, {{"server"}, {"read-only", false}, {"foreground", false}, {"cache-mb"}, {"flush-after"}, {"flush-ops"},
+      Args::Parse(argv, {{"server"}, {"read-only", false}, {"exclusive", false}, {"force", false}, {"foreground", false}, {"cache-mb"}, {"flush-after"}, {"flush-ops"},
                          {"lease"}, {"log-level"}, {"log-file"}, {"poll-us"}}, 2, 2);
   if (!args.ok()) return Refuse(kExitUsage, args.error().message(), kUsage);
   MountPlan plan;

@@ -66,6 +66,7 @@ class MountDaemon {
   Json StatusJson();
   void AwaitForgets();
   Json MetricsJson();
+  Json DelegationsJson(const Json& request);
   Json SyncCommand(const Json& request, const ControlServer::Progress& progress);
   Json UnmountCommand(const Json& request, const ControlServer::Progress& progress);
   Json ForcedUnmount(const ControlServer::Progress& progress, bool may_flush);

@@ -43,6 +43,7 @@ Json MountDaemon::Handle(const Json& request, const ControlServer::Progress& pro
   if (command == "metrics") return MetricsJson();
   if (command == "sync") return SyncCommand(request, progress);
   if (command == "unmount") return UnmountCommand(request, progress);
+  if (command == "delegations") return DelegationsJson(request);
   if (command == "drop_caches") {
     mount_->fs().DropCaches();
     AwaitForgets();
@@ -87,6 +88,8 @@ Json MountDaemon::StatusJson() {
   j.Set("acknowledged_seq", s.acknowledged.value);
   j.Set("durable_seq", s.durable.value);
   j.Set("inodes", s.inodes);
+  j.Set("alone", s.alone);
+  j.Set("delegations", s.delegations);
   j.Set("cache_bytes", s.cache_bytes);
   j.Set("cache_limit_bytes", s.cache_limit_bytes);
   j.Set("since", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", since_, absl::UTCTimeZone()));
@@ -100,6 +103,25 @@ Json MountDaemon::StatusJson() {
   kernel.Set("init_flags", std::move(flags));
   j.Set("fuse", std::move(kernel));
   return j;
+}
+
+Json MountDaemon::DelegationsJson(const Json& request) {
+  Json::Array rows;
+  for (HeldDelegation& held : mount_->fs().Delegations(request.GetNumber("limit", 1000))) {
+    Json row;
+    row.Set("inode", held.ino.value);
+    row.Set("path", held.path);
+    row.Set("mode", RightName(held.right));
+    row.Set("scope", !held.ino ? "everything" : held.directory ? "directory" : "inode");
+    row.Set("age_s", absl::ToDoubleSeconds(held.age));
+    rows.push_back(std::move(row));
+  }
+  const MountStatus s = mount_->fs().GetStatus();
+  Json reply;
+  reply.Set("ok", true);
+  reply.Set("held", s.alone ? uint64_t{1} : s.delegations);
+  reply.Set("delegations", std::move(rows));
+  return reply;
 }
 
 Json MountDaemon::MetricsJson() {

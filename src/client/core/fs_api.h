@@ -20,11 +20,11 @@
 
 #include "absl/time/time.h"
 #include "common/api/context.h"
+#include "common/api/locks.h"
 #include "common/api/meta_service.h"
 #include "common/api/types.h"
 #include "common/base/bytes.h"
 #include "common/base/result.h"
-#include "common/posix/lock_table.h"
 
 namespace archil {
 
@@ -123,6 +123,15 @@ struct SyncReport {
   uint64_t bytes = 0;  // data that was uploaded for it
 };
 
+// What `archil delegations` shows: a right of this mount's session.
+struct HeldDelegation {
+  InodeId ino;       // 0: everything
+  std::string path;  // below the mounted root; empty if it is not known here
+  Right right = Right::kNone;
+  bool directory = false;  // with its names and files
+  absl::Duration age;
+};
+
 // What `archil status` shows.
 struct MountStatus {
   std::string disk;
@@ -136,6 +145,8 @@ struct MountStatus {
   uint64_t dirty_limit_bytes = 0;
   uint64_t log_ops = 0;  // acknowledged, not yet durable
   uint64_t inodes = 0;   // in memory
+  bool alone = false;    // nobody else has the disk mounted, as far as this session was told
+  uint64_t delegations = 0;
   uint64_t cache_bytes = 0;
   uint64_t cache_limit_bytes = 0;
   Seq acknowledged;
@@ -213,6 +224,8 @@ class FsApi {
   // Drops what can be had again: clean data, inodes the kernel does not know.
   virtual void DropCaches() = 0;
   virtual MountStatus GetStatus() = 0;
+  // At most `limit`, by inode number.
+  virtual std::vector<HeldDelegation> Delegations(size_t limit) = 0;
   // Counters by name, for `archil metrics`; names are documented in docs/metrics.md.
   virtual std::map<std::string, uint64_t> Metrics() = 0;
   // Wakes all waits so that cancelled contexts are noticed.

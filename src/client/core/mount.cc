@@ -28,6 +28,7 @@ class MountImpl final : public Mount {
 
   Status Start(const OpContext& ctx) {
     ARCHIL_RETURN_IF_ERROR(session_.Open(ctx));
+    vfs_.SessionOpened();
     session_.Start({[this](Session::State state) { vfs_.SessionChanged(state); },
                     [this](const SessionMessage& message) { vfs_.OnMessage(message); },
                     [this] { return vfs_.HeldForReclaim(); }, [this](uint64_t number) { vfs_.Reclaimed(number); },

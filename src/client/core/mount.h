@@ -25,6 +25,8 @@ struct MountConfig {
   std::string branch = "main";
   std::string subdir;  // "" or "/a/b": mounted root below the disk's root
   bool read_only = false;
+  Sharing sharing = Sharing::kShared;
+  bool force = false;  // fences who stands in the way of the mount
   std::string client_name;
   SessionKey key;  // zero: made from `random`
   SessionId predecessor;

@@ -15,16 +15,25 @@ uint64_t Rights::NumberOf(InodeId ino) const {
   return it == records_.end() ? 0 : it->second.number;
 }
 
-bool Rights::Install(InodeId ino, Right right, uint64_t number) {
+BootTime Rights::SinceOf(InodeId ino) const {
+  const auto it = records_.find(ino);
+  return it == records_.end() ? BootTime{} : it->second.since;
+}
+
+bool Rights::Install(InodeId ino, Right right, uint64_t number, BootTime now) {
   if (const auto it = given_up_.find(ino); it != given_up_.end() && number < it->second) return false;
   Record& record = records_[ino];
+  if (record.right == Right::kNone) record.since = now;
   record.right = Stronger(record.right, right);
   record.number = std::max(record.number, number);
   return true;
 }
 
-void Rights::Born(InodeId ino) {
-  if (!alone_) records_[ino].right = Right::kWrite;
+void Rights::Born(InodeId ino, BootTime now) {
+  if (alone_) return;
+  Record& record = records_[ino];
+  if (record.right == Right::kNone) record.since = now;
+  record.right = Right::kWrite;
 }
 
 Right Rights::RightOf(InodeId ino, InodeId home) const {
@@ -72,15 +81,15 @@ void Rights::GaveUp(InodeId ino, Right keep, uint64_t message) {
   if (keep == Right::kNone) {
     records_.erase(ino);
   } else {
-    records_[ino] = Record{keep, message};
+    records_[ino] = Record{keep, message, SinceOf(ino)};
   }
   given_up_[ino] = message;
 }
 
-void Rights::EndAlone(const std::vector<HeldRight>& keeps, uint64_t message) {
+void Rights::EndAlone(const std::vector<HeldRight>& keeps, uint64_t message, BootTime now) {
   alone_ = false;
   records_.clear();
-  for (const HeldRight& held : keeps) records_[held.ino] = Record{held.right, message};
+  for (const HeldRight& held : keeps) records_[held.ino] = Record{held.right, message, now};
 }
 
 void Rights::Renumber(uint64_t number) {

@@ -12,6 +12,7 @@
 #include "common/api/meta_service.h"
 #include "common/base/ids.h"
 #include "common/delegation/right.h"
+#include "common/env/clock.h"
 
 namespace archil {
 
@@ -26,9 +27,9 @@ class Rights {
   uint64_t NumberOf(InodeId ino) const;
   // What a grant gave: strengthens, and takes the higher number. Ignored if it was given up since (see GaveUp).
   // False: ignored.
-  bool Install(InodeId ino, Right right, uint64_t number);
+  bool Install(InodeId ino, Right right, uint64_t number, BootTime now);
   // A new directory, or an inode that no directory covers from now on, WRITE held: nothing to do while alone.
-  void Born(InodeId ino);
+  void Born(InodeId ino, BootTime now);
   void Erase(InodeId ino) { records_.erase(ino); }
 
   // With `home`: the directory that covers the inode, or 0.
@@ -52,16 +53,18 @@ class Rights {
   void ForgetGivenUp() { given_up_.clear(); }
 
   // Others have come: what is kept becomes records.
-  void EndAlone(const std::vector<HeldRight>& keeps, uint64_t message);
+  void EndAlone(const std::vector<HeldRight>& keeps, uint64_t message, BootTime now);
   // After a restart of the server: everything that was reclaimed has this number.
   void Renumber(uint64_t number);
   std::vector<HeldRight> All() const;
   size_t size() const { return records_.size(); }
+  BootTime SinceOf(InodeId ino) const;
 
  private:
   struct Record {
     Right right = Right::kNone;
     uint64_t number = 0;
+    BootTime since;  // for people
   };
   struct Recall {
     Right keep = Right::kNone;

@@ -42,6 +42,8 @@ Status Session::Open(const OpContext& ctx) {
   request.lease = config_.lease;
   request.predecessor = config_.predecessor;
   request.predecessor_key = config_.predecessor_key;
+  request.sharing = config_.sharing;
+  request.force = config_.force;
   const BootTime sent = env_.scheduler.clock().Boot();
   ARCHIL_ASSIGN_OR_RETURN(reply_, env_.meta.OpenSession(ctx, request));
   MutexLock lock(mu_);

@@ -15,6 +15,7 @@
 
 #include "absl/types/span.h"
 #include "client/core/fs_api.h"
+#include "client/locks/file_locks.h"
 #include "client/read/segment_reader.h"
 #include "client/session/session.h"
 #include "client/vfs/state.h"
@@ -23,11 +24,26 @@
 
 namespace archil {
 
+// The metadata server as locks see it.
+class SessionLocks final : public LockServer {
+ public:
+  SessionLocks(MetaService& meta, Session& session) : meta_(meta), session_(session) {}
+  Result<LockOutcome> Set(const OpContext& ctx, uint64_t id, uint64_t finished, const LockRequest& request) override;
+  Result<bool> Cancel(const OpContext& ctx, uint64_t id) override;
+  Result<std::optional<FileLock>> Test(const OpContext& ctx, const FileLock& lock) override;
+
+ private:
+  MetaService& meta_;
+  Session& session_;
+};
+
 class Vfs final : public FsApi {
  public:
   Vfs(const MountEnv& env, const MountConfig& config, Session& session, BlockCache& cache, SegmentReader& reader,
       Writeback& writeback);
 
+  // The session is open and says nothing yet: what it holds. Once, before everything else.
+  void SessionOpened();
   // Reads the root of the mounted subtree. kNotFound, kNotDirectory naming the part of the path.
   Status OpenRoot(const OpContext& ctx);
   void SetKernelCache(KernelCache* kernel) { kernel_ = kernel; }
@@ -72,6 +88,9 @@ class Vfs final : public FsApi {
   Result<uint64_t> Seek(const OpContext& ctx, InodeId ino, uint64_t offset, SeekWhat what) override;
   Status Readdir(const OpContext& ctx, InodeId ino, uint64_t cookie, bool plus,
                  const std::function<bool(const DirItem&)>& fn) override;
+  Status SetLock(const OpContext& ctx, InodeId ino, HandleId handle, const LockCall& call) override;
+  Result<std::optional<FileLock>> TestLock(const OpContext& ctx, InodeId ino, const LockCall& call) override;
+  Status Flush(const OpContext& ctx, InodeId ino, HandleId handle, uint64_t owner) override;
   Result<std::string> GetXattr(const OpContext& ctx, InodeId ino, std::string_view name) override;
   Result<std::vector<std::string>> ListXattrs(const OpContext& ctx, InodeId ino) override;
   Status SetXattr(const OpContext& ctx, InodeId ino, std::string_view name, std::string_view value,
@@ -81,6 +100,7 @@ class Vfs final : public FsApi {
   Result<SyncReport> Sync(const OpContext& ctx) override;
   void DropCaches() override;
   MountStatus GetStatus() override;
+  std::vector<HeldDelegation> Delegations(size_t limit) override;
   std::map<std::string, uint64_t> Metrics() override;
   void WakeWaiters() override;
 
@@ -205,6 +225,8 @@ class Vfs final : public FsApi {
   Session& session_;
   BlockCache& cache_;
   SegmentReader& reader_;
+  SessionLocks lock_server_;
+  FileLocks locks_;
   KernelCache* kernel_ = nullptr;
   InodeId root_ = kRootInode;
   // Until then what the kernel forgets is dropped at once (DropCaches).

@@ -55,6 +55,7 @@ Result<OpenReply> Vfs::Open(const OpContext& ctx, InodeId ino, int flags) {
 }
 
 void Vfs::Release(InodeId ino, HandleId handle) {
+  locks_.Release(ino, handle);
   MutexLock lock(wb_.state_.mu);
   if (wb_.state_.handles.erase(handle) == 0) return;
   Inode* inode = wb_.state_.Find(ino);

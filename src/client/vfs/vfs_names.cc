@@ -13,7 +13,6 @@
 namespace archil {
 Status Vfs::OpenRoot(const OpContext& ctx) {
   MutexLock lock(wb_.state_.mu);
-  wb_.state_.rights.SetAlone(session_.opened().alone);
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_ENSURE(EnsureDir(ctx, claim, kRootInode, Right::kRead));
@@ -164,7 +163,7 @@ bool Vfs::OnlyOurs(const Inode& inode) { return wb_.state_.rights.alone() || ino
 void Vfs::Uncover(Inode& inode) {
   if (inode.is_dir()) return;
   wb_.state_.SetHome(inode, InodeId{});
-  wb_.state_.rights.Born(inode.ino());
+  wb_.state_.rights.Born(inode.ino(), env_.scheduler.clock().Boot());
 }
 
 void Vfs::BeforeLastName(Inode& inode) {
@@ -226,7 +225,7 @@ Result<Entry> Vfs::MakeNode(const OpContext& ctx, InodeId parent, std::string_vi
     inode->lookups = 1;
     inode->only_ours = true;
     if (node.type == FileType::kDirectory) {
-      wb_.state_.rights.Born(ino);
+      wb_.state_.rights.Born(ino, env_.scheduler.clock().Boot());
       inode->dir = std::make_unique<DirIndex>(true);
       inode->parent = parent;
       ++dir->attr.nlink;

@@ -124,9 +124,10 @@ Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const W
 
 void Vfs::Install(const AcquireReply& reply, uint64_t stamp) {
   MountState& state = wb_.state_;
+  const BootTime now = env_.scheduler.clock().Boot();
   for (size_t i = 0; i < reply.grants.size() && i < reply.inodes.size(); ++i) {
     const Grant& grant = reply.grants[i];
-    if (!state.rights.Install(grant.ino, grant.right, grant.number)) continue;
+    if (!state.rights.Install(grant.ino, grant.right, grant.number, now)) continue;
     Inode* inode = state.Find(grant.ino);
     if (inode == nullptr) {
       auto made = std::make_unique<Inode>();
@@ -170,6 +171,7 @@ void Vfs::OnMessage(const SessionMessage& message) {
 }
 
 void Vfs::StopRecalls() {
+  locks_.Break();
   MutexLock lock(wb_.state_.mu);
   stop_.Cancel();
   wb_.state_.changed.SignalAll();
@@ -342,13 +344,17 @@ void Vfs::RecallAlone(const SessionMessage& message) {
     if (wb_.state_.broken) return;
     if (wb_.state_.rights.alone()) {
       answer.keeps = KeepsOfAlone();
-      wb_.state_.rights.EndAlone(answer.keeps, message.number);
+      wb_.state_.rights.EndAlone(answer.keeps, message.number, env_.scheduler.clock().Boot());
       wb_.state_.NothingFresh();
     }
     answer.last = wb_.state_.log.durable();
     wb_.state_.changed.SignalAll();
   }
-  session_.Answer(std::move(answer));
+  FileLocks::Moving moving = locks_.Surrender();
+  answer.locks = std::move(moving.locks);
+  answer.waiters = std::move(moving.waiters);
+  session_.Answer(answer);
+  locks_.Moved();
 }
 
 // --- after a restart of the server
@@ -363,6 +369,7 @@ ReclaimRequest Vfs::HeldForReclaim() {
   for (const auto& [ino, inode] : wb_.state_.inodes) {
     if (inode->told_open && inode->opens > 0) request.opens.push_back(ino);
   }
+  request.locks = locks_.Held();
   ++reclaims_;
   return request;
 }

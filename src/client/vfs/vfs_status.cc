@@ -13,6 +13,7 @@ constexpr absl::Duration kShrinkTime = absl::Seconds(30);
 }  // namespace
 
 void Vfs::SessionChanged(Session::State state) {
+  if (state == Session::State::kFenced || state == Session::State::kClosed) locks_.Break();
   std::vector<InodeId> known;
   {
     MutexLock lock(wb_.state_.mu);
@@ -30,6 +31,7 @@ void Vfs::SessionChanged(Session::State state) {
 }
 
 void Vfs::WakeWaiters() {
+  locks_.Wake();
   MutexLock lock(wb_.state_.mu);
   wb_.state_.changed.SignalAll();
 }
@@ -81,9 +83,44 @@ MountStatus Vfs::GetStatus() {
   }
   status.log_ops = wb_.state_.log.size();
   status.inodes = wb_.state_.inodes.size();
+  status.alone = wb_.state_.rights.alone();
+  status.delegations = wb_.state_.rights.size();
   status.acknowledged = wb_.state_.log.last();
   status.durable = wb_.state_.log.durable();
   return status;
+}
+
+std::vector<HeldDelegation> Vfs::Delegations(size_t limit) {
+  std::vector<HeldDelegation> held;
+  MutexLock lock(wb_.state_.mu);
+  const BootTime now = env_.scheduler.clock().Boot();
+  if (wb_.state_.rights.alone()) return {{InodeId{}, "/", config_.read_only ? Right::kRead : Right::kWrite, true, absl::ZeroDuration()}};
+  absl::flat_hash_map<InodeId, size_t> rows;
+  for (const HeldRight& right : wb_.state_.rights.All()) {
+    if (held.size() == limit) break;
+    const Inode* inode = wb_.state_.Find(right.ino);
+    rows[right.ino] = held.size();
+    held.push_back({right.ino, right.ino == root_ ? "/" : "", right.right, inode != nullptr && inode->is_dir(),
+                    now - wb_.state_.rights.SinceOf(right.ino)});
+  }
+  // Names stand in directories: one pass finds those of all rows, and of the directories on the way up.
+  absl::flat_hash_map<InodeId, std::pair<InodeId, std::string>> names;
+  for (const auto& [ino, inode] : wb_.state_.inodes) {
+    if (!inode->is_dir() || !inode->dir) continue;
+    for (auto item = inode->dir->Next(2); item; item = inode->dir->Next(item->cookie)) {
+      if (item->type == FileType::kDirectory || rows.contains(item->ino)) names[item->ino] = {ino, std::string(item->name)};
+    }
+  }
+  for (HeldDelegation& row : held) {
+    std::string path;
+    InodeId at = row.ino;
+    for (auto it = names.find(at); at != root_ && it != names.end(); it = names.find(at)) {
+      path = "/" + it->second.second + path;
+      at = it->second.first;
+    }
+    if (at == root_ && !path.empty()) row.path = std::move(path);
+  }
+  return held;
 }
 
 std::map<std::string, uint64_t> Vfs::Metrics() {
@@ -111,6 +148,9 @@ std::map<std::string, uint64_t> Vfs::Metrics() {
   m["lease_waits"] = counters_.waits;
   m["rpc_commit"] = w.commits + w.commit_retries;
   m["rpc_append"] = w.appends + w.append_retries;
+  for (const auto& [name, value] : locks_.Metrics()) m[name] = value;
+  m["rpc_acquire"] = counters_.rpc_acquire;
+  m["recalls"] = counters_.recalls;
   m["rpc_get_inode"] = counters_.rpc_get_inode;
   m["rpc_lookup"] = counters_.rpc_lookup;
   m["rpc_read_dir"] = counters_.rpc_read_dir;

@@ -184,5 +184,44 @@ TEST(DirIndex, ListingUnderChangesMissesNoSurvivor) {
   EXPECT_GT(changes, 5'000u);
 }
 
+TEST(DirIndex, AfterInvalidateNothingIsKnownAndCookiesComeBack) {
+  DirIndex dir(true);
+  dir.Insert("a", InodeId{5}, kFile);
+  dir.Insert("b", InodeId{6}, kFile);
+  dir.Insert("c", InodeId{7}, kFile);
+  DirItemRef before;
+  ASSERT_EQ(dir.Find("b", &before), Answer::kPresent);
+  const uint64_t cookie = before.cookie;
+  dir.Invalidate();
+  EXPECT_FALSE(dir.complete());
+  EXPECT_EQ(dir.Find("a", nullptr), Answer::kUnknown);
+  EXPECT_EQ(dir.size(), 0u);
+  EXPECT_EQ(dir.Next(0), std::nullopt);
+  // Another inode stands under the name now; the listing that is under way goes on at the same place.
+  EXPECT_TRUE(dir.Load("b", InodeId{60}, kFile));
+  EXPECT_TRUE(dir.Load("d", InodeId{8}, kFile));
+  dir.LoadAbsent("a");
+  EXPECT_EQ(dir.Find("a", nullptr), Answer::kAbsent);
+  dir.SetComplete();
+  DirItemRef after;
+  ASSERT_EQ(dir.Find("b", &after), Answer::kPresent);
+  EXPECT_EQ(after.cookie, cookie);
+  EXPECT_EQ(after.ino, InodeId{60});
+  EXPECT_EQ(dir.Find("c", nullptr), Answer::kAbsent);
+  EXPECT_EQ(List(dir), (std::vector<std::string>{"b", "d"}));
+}
+
+TEST(DirIndex, InvalidateForgetsRemovedAndAbsentNames) {
+  DirIndex dir(false);
+  EXPECT_TRUE(dir.Load("a", InodeId{5}, kFile));
+  dir.Remove("a");
+  dir.LoadAbsent("b");
+  dir.Invalidate();
+  EXPECT_EQ(dir.removed(), 0u);
+  EXPECT_EQ(dir.Find("a", nullptr), Answer::kUnknown);
+  EXPECT_EQ(dir.Find("b", nullptr), Answer::kUnknown);
+  EXPECT_TRUE(dir.Load("a", InodeId{9}, kFile));
+}
+
 }  // namespace
 }  // namespace archil

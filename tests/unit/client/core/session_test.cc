@@ -86,6 +86,11 @@ class ScriptedMeta final : public MetaService {
     return Code::kNotSupported;
   }
   Result<ReclaimReply> Reclaim(const OpContext&, const ReclaimRequest&) override { return Code::kNotSupported; }
+  Result<LockOutcome> SetLock(const OpContext&, const SetLockRequest&) override { return Code::kNotSupported; }
+  Result<bool> CancelLock(const OpContext&, SessionId, SessionKey, uint64_t) override { return Code::kNotSupported; }
+  Result<std::optional<FileLock>> TestLock(const OpContext&, SessionId, SessionKey, const FileLock&) override {
+    return Code::kNotSupported;
+  }
   Result<std::vector<RightInfo>> ListRights(const OpContext&, const std::string&, uint32_t) override { return Code::kNotSupported; }
   Status Revoke(const OpContext&, const std::string&, SessionId, InodeId) override { return Code::kNotSupported; }
   Result<CommitReply> Commit(const OpContext&, const CommitRequest&) override { return Code::kNotSupported; }
