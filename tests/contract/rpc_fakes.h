@@ -65,6 +65,9 @@ class FakeMetaServer : public MetaServer {
   std::map<std::string, std::string> xattrs;
   std::vector<DataServerInfo> servers;
   FsStats stats;
+  LockOutcome lock_outcome = LockOutcome::kDone;
+  bool lock_granted = false;
+  std::optional<FileLock> lock_found;
   // What came last.
   OpenSessionRequest opened;
   AcquireRequest acquired;
@@ -72,6 +75,8 @@ class FakeMetaServer : public MetaServer {
   std::vector<InodeId> given_back;
   std::vector<InodeId> told_open;
   ReclaimRequest reclaimed;
+  SetLockRequest set_lock;
+  FileLock tested;
   CommitRequest committed;
   std::vector<SegmentId> released;
   std::string name;
@@ -127,6 +132,18 @@ class FakeMetaServer : public MetaServer {
   Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) override {
     reclaimed = request;
     return Answer(ctx, "Reclaim", reclaim_reply);
+  }
+  Result<LockOutcome> SetLock(const OpContext& ctx, const SetLockRequest& request) override {
+    set_lock = request;
+    return Answer(ctx, "SetLock", lock_outcome);
+  }
+  Result<bool> CancelLock(const OpContext& ctx, SessionId s, SessionKey k, uint64_t id) override {
+    session = s, key = k, number = id;
+    return Answer(ctx, "CancelLock", lock_granted);
+  }
+  Result<std::optional<FileLock>> TestLock(const OpContext& ctx, SessionId s, SessionKey k, const FileLock& lock) override {
+    session = s, key = k, tested = lock;
+    return Answer(ctx, "TestLock", lock_found);
   }
   Result<std::vector<RightInfo>> ListRights(const OpContext& ctx, const std::string& d, uint32_t limit) override {
     name = d, number = limit;
@@ -186,6 +203,10 @@ class FakeMetaServer : public MetaServer {
   void AcquireAsync(const OpContext& ctx, AcquireRequest request, std::shared_ptr<WaitTicket>,
                     std::function<void(Result<AcquireReply>)> done) override {
     Spawn([this, ctx, request = std::move(request), done = std::move(done)] { done(Acquire(ctx, request)); });
+  }
+  void SetLockAsync(const OpContext& ctx, SetLockRequest request, std::shared_ptr<WaitTicket>,
+                    std::function<void(Result<LockOutcome>)> done) override {
+    Spawn([this, ctx, request = std::move(request), done = std::move(done)] { done(SetLock(ctx, request)); });
   }
   void PollAsync(const OpContext& ctx, SessionId s, SessionKey k, uint64_t after, std::shared_ptr<WaitTicket> ticket,
                  std::function<void(Result<PollReply>)> done) override {

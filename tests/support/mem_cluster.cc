@@ -163,6 +163,15 @@ class MemCluster::MetaLink : public MetaService {
   Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) override {
     return Forward(kChange, [&](MetaService& s) { return s.Reclaim(ctx, request); });
   }
+  Result<LockOutcome> SetLock(const OpContext& ctx, const SetLockRequest& request) override {
+    return Forward(kChange, [&](MetaService& s) { return s.SetLock(ctx, request); });
+  }
+  Result<bool> CancelLock(const OpContext& ctx, SessionId session, SessionKey key, uint64_t id) override {
+    return Forward(kChange, [&](MetaService& s) { return s.CancelLock(ctx, session, key, id); });
+  }
+  Result<std::optional<FileLock>> TestLock(const OpContext& ctx, SessionId session, SessionKey key, const FileLock& lock) override {
+    return Forward(kSafe, [&](MetaService& s) { return s.TestLock(ctx, session, key, lock); });
+  }
   Result<std::vector<RightInfo>> ListRights(const OpContext& ctx, const std::string& disk, uint32_t limit) override {
     return Forward(kSafe, [&](MetaService& s) { return s.ListRights(ctx, disk, limit); });
   }

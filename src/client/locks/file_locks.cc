@@ -234,6 +234,7 @@ void FileLocks::UnlockInBackground(Unlock unlock) {
 // True when there is nothing more to do for it.
 bool FileLocks::RunUnlock(const Unlock& unlock) {
   OpContext ctx;
+  ctx.cancel = &stop_;
   if (unlock.give_up && calls_.contains(*unlock.give_up)) {
     ctx.deadline = scheduler_.clock().Boot() + kAttempt;
     Result<bool> granted = false;
@@ -411,6 +412,7 @@ std::vector<FileLock> FileLocks::Held() {
 void FileLocks::Break() {
   MutexLock lock(mu_);
   broken_ = true;
+  stop_.Cancel();
   changed_.SignalAll();
 }
 
@@ -424,6 +426,7 @@ void FileLocks::Stop() {
   {
     MutexLock lock(mu_);
     stopping_ = true;
+    stop_.Cancel();
     unlocker = std::move(unlocker_);
     changed_.SignalAll();
   }

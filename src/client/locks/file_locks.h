@@ -107,6 +107,7 @@ class FileLocks {
 
   Scheduler& scheduler_;
   LockServer* const server_;
+  CancelFlag stop_;  // ends what the background asks
   Mutex mu_;
   CondVar changed_;
   Mode mode_ ABSL_GUARDED_BY(mu_) = Mode::kLocal;

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "common/api/context.h"
 #include "common/api/data_service.h"
+#include "common/api/locks.h"
 #include "common/api/ops.h"
 #include "common/api/types.h"
 #include "common/base/result.h"
@@ -190,6 +191,9 @@ struct RecallAnswer {
   Seq last;                     // newest op that touches what is given up; applied before this is sent
   std::vector<InodeId> opens;   // of what is given up, open here
   std::vector<HeldRight> keeps; // kRecallAlone: all that the session goes on to hold
+  // kRecallAlone: the file locks, which the session kept to itself until now, and those that wait for them, in order.
+  std::vector<FileLock> locks;
+  std::vector<LockRequest> waiters;
 };
 
 struct ReclaimRequest {
@@ -198,11 +202,22 @@ struct ReclaimRequest {
   bool alone = false;
   std::vector<HeldRight> rights;
   std::vector<InodeId> opens;  // told as open before, and open still
+  std::vector<FileLock> locks; // held at the server; waits are asked for again
 };
 
 struct ReclaimReply {
   uint64_t number = 0;  // of every right reclaimed; later grants and messages have higher ones
 };
+
+// A file lock or an unlock (LOCK-1).
+struct SetLockRequest {
+  SessionId session;
+  SessionKey key;
+  uint64_t id = 0;        // of this call, ascending in a session, the same over all retries
+  uint64_t finished = 0;  // calls with ids below it do not come (again)
+  LockRequest request;    // of an owner of this session; `waiter` is empty or `id`
+};
+inline constexpr size_t kMaxLocksMoved = 100'000;  // in one answer or reclaim, locks and waiters together
 
 // For people: who holds what (archil clients, archil delegations).
 struct RightInfo {
@@ -267,6 +282,15 @@ class MetaService {
                           const std::vector<InodeId>& opens) = 0;
   // kFenced if it conflicts with what others reclaimed, or comes too late.
   virtual Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) = 0;
+  // --- file locks. While a session is alone it keeps them to itself, and hands them over when it answers kRecallAlone.
+  // Waits, if request.waiter says so, until granted; never answers kWaiting. When the deadline passes: kUnavailable, the wait keeps
+  // its place and is asked for again. A repeat is answered as the first time, without effect.
+  virtual Result<LockOutcome> SetLock(const OpContext& ctx, const SetLockRequest& request) = 0;
+  // The call `id` of the session is given up. True: it was granted before. False: it never will be.
+  virtual Result<bool> CancelLock(const OpContext& ctx, SessionId session, SessionKey key, uint64_t id) = 0;
+  // A lock that `lock` conflicts with: the one that begins first.
+  virtual Result<std::optional<FileLock>> TestLock(const OpContext& ctx, SessionId session, SessionKey key,
+                                                   const FileLock& lock) = 0;
   // Every right on the disk, at most `limit`.
   virtual Result<std::vector<RightInfo>> ListRights(const OpContext& ctx, const std::string& disk, uint32_t limit) = 0;
   // Ends a session (`ino` 0), or recalls one inode from it; returns when that has happened or the session was ended for its silence.

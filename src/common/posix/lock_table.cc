@@ -10,12 +10,6 @@ constexpr size_t kMaxChain = 256;
 
 }  // namespace
 
-bool IsValid(const FileLock& lock) {
-  if (lock.first > lock.last || lock.last > kLockEnd || lock.type > LockType::kWrite) return false;
-  if (lock.family == LockFamily::kWhole) return lock.first == 0 && lock.last == kLockEnd;
-  return lock.family == LockFamily::kRange;
-}
-
 bool LockTable::SameActor(const FileLock& a, const FileLock& b) {
   return a.owner == b.owner || (a.owner.session == b.owner.session && a.pid != 0 && a.pid == b.pid);
 }
@@ -325,6 +319,23 @@ LockOutcome LockTable::Restore(const FileLock& lock) {
   if (!HasRoom(lock)) return LockOutcome::kFull;
   Put(lock);
   return LockOutcome::kDone;
+}
+
+std::set<SessionId> LockTable::SessionsAgainst(const FileLock& lock) const {
+  std::set<SessionId> sessions;
+  AnyHolder(lock, [&](const FileLock& held) {
+    if (held.owner.session != lock.owner.session) sessions.insert(held.owner.session);
+    return false;
+  });
+  return sessions;
+}
+
+bool LockTable::Blocks(SessionId session) const {
+  for (const auto& [id, place] : waiters_) {
+    if (id.session == session) continue;
+    if (AnyHolder(place.second->request.lock, [&](const FileLock& held) { return held.owner.session == session; })) return true;
+  }
+  return false;
 }
 
 bool LockTable::Holds(InodeId ino, LockFamily family, LockOwner owner) const {

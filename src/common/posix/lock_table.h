@@ -1,13 +1,11 @@
 // LockTable: who holds and who waits for file locks, as fcntl(2) and flock(2) have them on Linux. Pure: no clock, no
 // thread, nothing blocks; a call returns what it decided and which waiters it let through. Not thread safe.
 //
-// Two families that do not see each other: kRange (fcntl: classic POSIX and OFD locks differ in their owners only) and
-// kWhole (flock). Who asks later does not overtake a waiter that it conflicts with (fair), except where waiting behind it would
+// Who asks later does not overtake a waiter that it conflicts with (fair), except where waiting behind it would
 // close a circle: an owner for whom that waiter waits, directly or not, is let through. So fairness alone never blocks for good.
 // A conversion of a range lock is atomic; one of a whole-file lock that has to wait, or fails, loses the old lock first.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -17,55 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/api/locks.h"
 #include "common/base/ids.h"
 
 namespace archil {
-
-enum class LockFamily : uint8_t { kRange = 0, kWhole = 1 };
-enum class LockType : uint8_t { kUnlock = 0, kRead = 1, kWrite = 2 };
-inline constexpr uint64_t kLockEnd = (1ULL << 63) - 1;  // OFFSET_MAX: the last byte that a lock may cover
-
-// Unique among all sessions: `id` is what the kernel of that session calls the owner (a process, or an open file).
-struct LockOwner {
-  SessionId session;
-  uint64_t id = 0;
-  friend auto operator<=>(const LockOwner&, const LockOwner&) = default;
-};
-
-struct FileLock {
-  InodeId ino;
-  LockFamily family = LockFamily::kRange;
-  LockOwner owner;
-  LockType type = LockType::kUnlock;
-  uint64_t first = 0;
-  uint64_t last = kLockEnd;  // inclusive
-  int32_t pid = 0;           // of who asked, in its own machine; for GETLK, and see above: one process is one asker
-  friend bool operator==(const FileLock&, const FileLock&) = default;
-};
-// Ranges in order and within kLockEnd; whole-file locks cover everything.
-bool IsValid(const FileLock& lock);
-
-// Names one wait; made by its session and never used again.
-struct WaiterId {
-  SessionId session;
-  uint64_t id = 0;
-  friend auto operator<=>(const WaiterId&, const WaiterId&) = default;
-};
-
-struct LockRequest {
-  FileLock lock;
-  std::optional<uint64_t> waiter;  // may wait, under this id
-  // Classic POSIX locks only: a wait in a circle of owners that all wait so is refused.
-  bool detect_deadlock = false;
-};
-
-enum class LockOutcome : uint8_t {
-  kDone,      // granted, or unlocked
-  kConflict,  // somebody else holds it, or waits for it
-  kWaiting,   // queued; a later call reports the grant
-  kDeadlock,
-  kFull,      // a limit was reached
-};
 
 struct LockLimits {
   size_t locks_per_session = 65536;  // pieces of ranges; each wait may add two when it is granted
@@ -95,6 +48,10 @@ class LockTable {
   // A lock that was held before (a reclaim, a move): nobody is overtaken by it. kConflict if others hold it now.
   LockOutcome Restore(const FileLock& lock);
 
+  // Sessions other than the asking one that hold what `lock` conflicts with.
+  std::set<SessionId> SessionsAgainst(const FileLock& lock) const;
+  // Does somebody of another session wait for what it holds?
+  bool Blocks(SessionId session) const;
   bool Holds(InodeId ino, LockFamily family, LockOwner owner) const;
   // In the order of inode, family, owner, range.
   std::vector<FileLock> Locks() const;

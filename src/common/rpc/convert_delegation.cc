@@ -51,6 +51,36 @@ Result<SessionMessage> FromProto(const v1::SessionMessage& in) {
   return m;
 }
 
+void ToProto(const LockRequest& request, v1::LockRequest* out) {
+  archil::ToProto(request.lock, out->mutable_lock());
+  if (request.waiter) out->set_waiter(*request.waiter);
+  out->set_detect_deadlock(request.detect_deadlock);
+}
+
+Result<LockRequest> FromProto(const v1::LockRequest& in) {
+  LockRequest request;
+  ARCHIL_ASSIGN_OR_RETURN(request.lock, archil::FromProto(in.lock()));
+  if (in.has_waiter()) request.waiter = in.waiter();
+  request.detect_deadlock = in.detect_deadlock();
+  return request;
+}
+
+Status CheckLocks(size_t count) {
+  if (count > kMaxLocksMoved) return Error(Code::kInvalid, fmt::format("{} locks, limit {}", count, kMaxLocksMoved));
+  return Ok();
+}
+
+template <class Locks>
+Result<std::vector<FileLock>> LocksFromProto(const Locks& in) {
+  ARCHIL_RETURN_IF_ERROR(CheckLocks(in.size()));
+  std::vector<FileLock> out;
+  for (const auto& lock : in) {
+    ARCHIL_ASSIGN_OR_RETURN(const FileLock one, archil::FromProto(lock));
+    out.push_back(one);
+  }
+  return out;
+}
+
 template <class Inodes>
 void AddInodes(const Inodes& inodes, google::protobuf::RepeatedField<uint64_t>* out) {
   out->Reserve(static_cast<int>(inodes.size()));
@@ -157,6 +187,8 @@ void ToProto(const RecallAnswer& answer, v1::AnswerRecallRequest* out) {
   out->set_last(answer.last.value);
   AddInodes(answer.opens, out->mutable_opens());
   ToProto(answer.keeps, out->mutable_keeps());
+  for (const FileLock& lock : answer.locks) ToProto(lock, out->add_locks());
+  for (const LockRequest& waiter : answer.waiters) ToProto(waiter, out->add_waiters());
 }
 
 Result<RecallAnswer> FromProto(const v1::AnswerRecallRequest& in) {
@@ -166,6 +198,12 @@ Result<RecallAnswer> FromProto(const v1::AnswerRecallRequest& in) {
   answer.last = Seq(in.last());
   ARCHIL_ASSIGN_OR_RETURN(answer.opens, InodesFromProto("open inodes", in.opens()));
   ARCHIL_ASSIGN_OR_RETURN(answer.keeps, HeldFromProto(in.keeps()));
+  ARCHIL_ASSIGN_OR_RETURN(answer.locks, LocksFromProto(in.locks()));
+  ARCHIL_RETURN_IF_ERROR(CheckLocks(in.waiters_size()));
+  for (const v1::LockRequest& waiter : in.waiters()) {
+    ARCHIL_ASSIGN_OR_RETURN(const LockRequest one, FromProto(waiter));
+    answer.waiters.push_back(one);
+  }
   return answer;
 }
 
@@ -175,6 +213,7 @@ void ToProto(const ReclaimRequest& request, v1::ReclaimRequest* out) {
   out->set_alone(request.alone);
   ToProto(request.rights, out->mutable_rights());
   AddInodes(request.opens, out->mutable_opens());
+  for (const FileLock& lock : request.locks) ToProto(lock, out->add_locks());
 }
 
 Result<ReclaimRequest> FromProto(const v1::ReclaimRequest& in) {
@@ -185,7 +224,58 @@ Result<ReclaimRequest> FromProto(const v1::ReclaimRequest& in) {
   request.alone = in.alone();
   ARCHIL_ASSIGN_OR_RETURN(request.rights, HeldFromProto(in.rights()));
   ARCHIL_ASSIGN_OR_RETURN(request.opens, InodesFromProto("open inodes", in.opens()));
+  ARCHIL_ASSIGN_OR_RETURN(request.locks, LocksFromProto(in.locks()));
   return request;
+}
+
+void ToProto(const FileLock& lock, v1::FileLock* out) {
+  out->set_ino(lock.ino.value);
+  out->set_family(static_cast<uint32_t>(lock.family));
+  out->set_session(lock.owner.session.value);
+  out->set_owner(lock.owner.id);
+  out->set_type(static_cast<uint32_t>(lock.type));
+  out->set_first(lock.first);
+  out->set_last(lock.last);
+  out->set_pid(lock.pid);
+}
+
+Result<FileLock> FromProto(const v1::FileLock& in) {
+  if (in.family() > 255 || in.type() > 255) return Error(Code::kInvalid, "no such lock");
+  FileLock lock;
+  lock.ino = InodeId(in.ino());
+  lock.family = static_cast<LockFamily>(in.family());
+  lock.owner = {SessionId(in.session()), in.owner()};
+  lock.type = static_cast<LockType>(in.type());
+  lock.first = in.first();
+  lock.last = in.last();
+  lock.pid = in.pid();
+  if (!IsValid(lock)) return Error(Code::kInvalid, "no lock has such a range, type or family");
+  return lock;
+}
+
+void ToProto(const SetLockRequest& request, v1::SetLockRequest* out) {
+  out->set_session(request.session.value);
+  ToProto(request.key, out->mutable_key());
+  out->set_id(request.id);
+  out->set_finished(request.finished);
+  ToProto(request.request, out->mutable_request());
+}
+
+Result<SetLockRequest> FromProto(const v1::SetLockRequest& in) {
+  if (!in.has_key()) return Missing("key");
+  if (!in.has_request() || !in.request().has_lock()) return Missing("lock");
+  SetLockRequest request;
+  request.session = SessionId(in.session());
+  request.key = FromProto(in.key());
+  request.id = in.id();
+  request.finished = in.finished();
+  ARCHIL_ASSIGN_OR_RETURN(request.request, FromProto(in.request()));
+  return request;
+}
+
+Result<LockOutcome> OutcomeFromProto(uint32_t in) {
+  if (in > static_cast<uint32_t>(LockOutcome::kFull)) return Error(Code::kInvalid, fmt::format("outcome {} of a lock", in));
+  return static_cast<LockOutcome>(in);
 }
 
 void ToProto(const RightInfo& info, v1::RightInfo* out) {

@@ -131,6 +131,32 @@ class MetaClient final : public MetaService {
     return ReclaimReply{reply.number()};
   }
 
+  Result<LockOutcome> SetLock(const OpContext& ctx, const SetLockRequest& in) override {
+    v1::SetLockRequest request;
+    ToProto(in, &request);
+    v1::SetLockReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::SetLock, request, &reply));
+    return Decoded(OutcomeFromProto(reply.outcome()));
+  }
+
+  Result<bool> CancelLock(const OpContext& ctx, SessionId session, SessionKey key, uint64_t id) override {
+    auto request = Of<v1::CancelLockRequest>(session, key);
+    request.set_id(id);
+    v1::CancelLockReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::CancelLock, request, &reply));
+    return reply.granted();
+  }
+
+  Result<std::optional<FileLock>> TestLock(const OpContext& ctx, SessionId session, SessionKey key, const FileLock& lock) override {
+    auto request = Of<v1::TestLockRequest>(session, key);
+    ToProto(lock, request.mutable_lock());
+    v1::TestLockReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::TestLock, request, &reply));
+    if (!reply.has_found()) return std::optional<FileLock>();
+    ARCHIL_ASSIGN_OR_RETURN(const FileLock found, Decoded(FromProto(reply.found())));
+    return std::optional<FileLock>(found);
+  }
+
   Result<std::vector<RightInfo>> ListRights(const OpContext& ctx, const std::string& disk, uint32_t limit) override {
     v1::ListRightsRequest request;
     request.set_disk(disk);

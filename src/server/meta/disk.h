@@ -52,6 +52,9 @@ class Disk : public std::enable_shared_from_this<Disk> {
   void Acquire(AcquireRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<AcquireReply> done);
   void Poll(SessionId session, SessionKey key, uint64_t after, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<PollReply> done);
   void Revoke(SessionId session, InodeId ino, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<bool> done);
+  void SetLock(SetLockRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<LockOutcome> done);
+  void CancelLock(SessionId session, SessionKey key, uint64_t id, Done<bool> done);
+  void TestLock(SessionId session, SessionKey key, FileLock lock, Done<std::optional<FileLock>> done);
   // Answers what waits, with kUnavailable.
   void EndWaits();
   void AnswerRecall(SessionId session, SessionKey key, RecallAnswer answer, Done<bool> done);
@@ -128,6 +131,18 @@ class Disk : public std::enable_shared_from_this<Disk> {
   Status BringAlong(DiskCore& core, const AcquireRequest& request, const Records& records, size_t bytes, AcquireReply& reply);
   static void MarkCovered(DiskCore& core, SessionId session, DirPage& page);
   static void MarkCovered(DiskCore& core, SessionId session, InodeId parent, InodeInfo& info);
+
+  // --- disk_locks.cc
+  // kUnavailable while another session of the branch may hold locks that are not known here. The session's branch.
+  Result<BranchId> LocksKnown(DiskCore& core, SessionId session);
+  Status EndSilentHolders(DiskCore& core, BranchId branch, const FileLock& lock);
+  void LookAtLocks(DiskCore& core, BootTime now, DelegationEffects& out);
+  BootTime NextLockLook(const DiskCore& core) const;
+  // Tells those whose wait has ended.
+  void AnswerLocks(DiskCore& core);
+  void EndLocks(DiskCore& core, SessionId session, BranchId branch, const Error& error);
+  void FailLockWaits(DiskCore& core, const Error& error);
+  void CancelLockWait(DiskCore& core, uint64_t wait, const Error& error);
 
   // --- disk_commit.cc
   void DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op>& ops, BootTime received, const Done<CommitReply>& done);

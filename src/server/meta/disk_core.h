@@ -15,6 +15,7 @@
 #include "common/format/records.h"
 #include "server/coord/coordination.h"
 #include "server/meta/delegation/delegation_table.h"
+#include "server/meta/delegation/lock_book.h"
 #include "server/meta/executor.h"
 #include "server/meta/log/log_writer.h"
 #include "server/meta/meta_server.h"
@@ -66,6 +67,15 @@ struct DiskCore {
   std::map<uint64_t, AcquireWait> acquires;
   std::map<uint64_t, std::function<void(Result<bool>)>> revokes;
   std::map<SessionId, PollWait> polls;
+  // Waits for file locks; the book has their places.
+  struct LockWait {
+    uint64_t id = 0;
+    BootTime deadline;
+    std::function<void(Result<LockOutcome>)> done;
+  };
+  LockBook locks;
+  std::map<WaiterId, LockWait> lock_waits;
+  BootTime lock_look;  // whoever is silent then and stands in the way of one is ended
   uint64_t records_shown = 0;  // of rights, in the gauge
 
   // Flushing: changes wait in `held` from the moment at which the state's end is fixed until it is on disk.

@@ -111,6 +111,7 @@ void Disk::CancelWait(DiskCore& core, uint64_t wait) {
     core.polls.erase(it);
     break;
   }
+  CancelLockWait(core, wait, error);
   Settle(core);  // others stood behind it
 }
 
@@ -131,6 +132,7 @@ void Disk::FailWaits(DiskCore& core, const Error& error) {
     done(error);
   }
   for (auto& [session, poll] : std::exchange(core.polls, {})) poll.done(error);
+  FailLockWaits(core, error);
 }
 
 BootTime Disk::LookIfDue(BootTime now) {
@@ -152,6 +154,7 @@ void Disk::SettleSoon() {
 void Disk::WakeForWaits(DiskCore& core) {
   BootTime next = core.table.NextLook();
   for (const auto& [session, poll] : core.polls) next = std::min(next, poll.deadline);
+  next = std::min(next, NextLockLook(core));
   if (next == BootTime::Infinite()) return;
   next = std::max(next, host_.Now() + kShortestWake);
   look_at_ns_.store(absl::ToInt64Nanoseconds(next.since_boot));
@@ -172,6 +175,7 @@ void Disk::Settle(DiskCore& core) {
   StateTree tree(*core.kv);
   core.table.Look(tree, now, effects);
   if (!TreeIsGood(tree)) return;  // what waits is answered there
+  LookAtLocks(core, now, effects);
   Do(core, effects);
   AnswerPolls(core, now);
   if (!effects.ends.empty()) {
@@ -313,6 +317,11 @@ void Disk::AnswerRecall(SessionId session, SessionKey key, RecallAnswer answer, 
         return Error(Code::kInvalid, fmt::format("op {} of the answer is not applied, the newest is {}", shared->last.value, rec->applied.value));
       }
       StateTree tree(*core.kv);
+      if (!shared->locks.empty() || !shared->waiters.empty()) {
+        if (core.table.AloneNumber(session) == 0) return true;  // answered before
+        const Status adopted = core.locks.Adopt(rec->branch, session, shared->locks, shared->waiters);
+        ARCHIL_RETURN_IF_ERROR(adopted);
+      }
       ARCHIL_RETURN_IF_ERROR(core.table.Answer(session, *shared, tree, received));
       if (!TreeIsGood(tree)) return Error(Code::kUnavailable, "the state cannot be read");
       core.table.Renew(session, received);
@@ -344,10 +353,13 @@ void Disk::Reclaim(ReclaimRequest request, Done<ReclaimReply> done) {
   Run<ReclaimReply>(Kind::kChange, std::move(done), [this, shared, received = host_.Now()](DiskCore& core, Done<ReclaimReply> done) {
     const auto take = [&]() -> Result<ReclaimReply> {
       const SessionId session = shared->session;
-      ARCHIL_RETURN_IF_ERROR(LiveSession(core, session, &shared->key, received, Claim::kNot));
+      ARCHIL_ASSIGN_OR_RETURN(const SessionRecord* rec, LiveSession(core, session, &shared->key, received, Claim::kNot));
       StateTree tree(*core.kv);
-      const auto number = core.table.Reclaim(*shared, tree);
+      auto number = core.table.Reclaim(*shared, tree);
       if (!TreeIsGood(tree)) return Error(Code::kUnavailable, "the state cannot be read");
+      if (number.ok()) {
+        if (const Status s = core.locks.Adopt(rec->branch, session, shared->locks, {}); !s.ok()) number = s.error();
+      }
       if (number.code() == Code::kFenced) {
         const std::string why(number.error().message());
         ARCHIL_RETURN_IF_ERROR(EndSession(core, session, true, why));

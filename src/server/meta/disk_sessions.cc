@@ -70,8 +70,9 @@ Status Disk::EndSession(DiskCore& core, SessionId session, bool fenced, std::str
   DelegationEffects effects;
   core.table.Remove(session, fmt::format("session {:x} has ended: {}", session.value, reason), effects);
   Do(core, effects);
-  SettleSoon();
   SessionRecord& rec = core.sessions[session];
+  EndLocks(core, session, rec.branch, Error(Code::kFenced, fmt::format("session {:x} has ended: {}", session.value, reason)));
+  SettleSoon();
   rec.state = fenced ? SessionRecord::State::kFenced : SessionRecord::State::kClosed;
   rec.end_reason = std::move(reason);
   ++(fenced ? host_.metrics.sessions_fenced : host_.metrics.sessions_closed);

@@ -135,6 +135,23 @@ class MetaServerImpl final : public MetaServer {
     ARCHIL_ASSIGN_OR_RETURN(auto disk, ByName(name));
     return Call<std::vector<RightInfo>>(ctx, Effect::kNone, [&](auto done) { disk->ListRights(limit, done); });
   }
+  Result<LockOutcome> SetLock(const OpContext& ctx, const SetLockRequest& request) override {
+    return CallWaiting<LockOutcome>(ctx, Effect::kChange, [&](auto ticket, auto done) { SetLockAsync(ctx, request, ticket, done); });
+  }
+  Result<bool> CancelLock(const OpContext& ctx, SessionId session, SessionKey key, uint64_t id) override {
+    ARCHIL_ASSIGN_OR_RETURN(auto disk, BySession(session));
+    return Call<bool>(ctx, Effect::kChange, [&](auto done) { disk->CancelLock(session, key, id, done); });
+  }
+  Result<std::optional<FileLock>> TestLock(const OpContext& ctx, SessionId session, SessionKey key, const FileLock& lock) override {
+    ARCHIL_ASSIGN_OR_RETURN(auto disk, BySession(session));
+    return Call<std::optional<FileLock>>(ctx, Effect::kNone, [&](auto done) { disk->TestLock(session, key, lock, done); });
+  }
+  void SetLockAsync(const OpContext& ctx, SetLockRequest request, std::shared_ptr<WaitTicket> ticket,
+                    std::function<void(Result<LockOutcome>)> done) override {
+    auto disk = BySession(request.session);
+    if (!disk.ok()) return done(disk.error());
+    (*disk)->SetLock(std::move(request), WaitUntil(ctx), ticket, std::move(done));
+  }
   void AcquireAsync(const OpContext& ctx, AcquireRequest request, std::shared_ptr<WaitTicket> ticket,
                     std::function<void(Result<AcquireReply>)> done) override {
     auto disk = BySession(request.session);

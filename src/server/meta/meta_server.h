@@ -66,7 +66,9 @@ class MetaServer : public MetaService {
                          std::function<void(Result<PollReply>)> done) = 0;
   virtual void RevokeAsync(const OpContext& ctx, const std::string& disk, SessionId session, InodeId ino, std::shared_ptr<WaitTicket> ticket,
                            std::function<void(Status)> done) = 0;
-  // From now on these three never wait: they answer kUnavailable instead, the waiting ones too. Before a shutdown.
+  virtual void SetLockAsync(const OpContext& ctx, SetLockRequest request, std::shared_ptr<WaitTicket> ticket,
+                            std::function<void(Result<LockOutcome>)> done) = 0;
+  // From now on these never wait: they answer kUnavailable instead, the waiting ones too. Before a shutdown.
   virtual void EndWaits() = 0;
   // Runs any other call of MetaService on a thread where it may block: `call` is run once.
   virtual void RunBlocking(std::function<void()> call) = 0;

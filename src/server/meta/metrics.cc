@@ -25,6 +25,8 @@ std::map<std::string, uint64_t> MetaMetrics::Snapshot() const {
       {"meta_reclaims", reclaims},
       {"meta_rights_granted", rights_granted},
       {"meta_rights_held", rights_held},
+      {"meta_lock_calls", lock_calls},
+      {"meta_lock_waits", lock_waits},
       {"meta_segments_granted", segments_granted},
       {"meta_segments_condemned", segments_condemned},
       {"meta_segments_deleted", segments_deleted},

@@ -30,6 +30,8 @@ struct MetaMetrics {
   std::atomic<uint64_t> reclaims{0};
   std::atomic<uint64_t> rights_granted{0};
   std::atomic<uint64_t> rights_held{0};  // now
+  std::atomic<uint64_t> lock_calls{0};
+  std::atomic<uint64_t> lock_waits{0};
   std::atomic<uint64_t> segments_granted{0};
   std::atomic<uint64_t> segments_condemned{0};
   std::atomic<uint64_t> segments_deleted{0};

@@ -149,6 +149,38 @@ class MetaHandlers final : public v1::Meta::CallbackService {
     return reactor;
   }
 
+  Reactor* SetLock(Call* call, const v1::SetLockRequest* request, v1::SetLockReply* reply) override {
+    auto* reactor = new Waiting;
+    auto in = FromProto(*request);
+    if (!in.ok()) return reactor->Answer(in.error());
+    server_.SetLockAsync(ContextOf(*call), std::move(in).value(), reactor->ticket(), [reactor, reply](Result<LockOutcome> result) {
+      if (!result.ok()) return (void)reactor->Answer(result.error());
+      reply->set_outcome(static_cast<uint32_t>(*result));
+      reactor->Answer(Ok());
+    });
+    return reactor;
+  }
+
+  Reactor* CancelLock(Call* call, const v1::CancelLockRequest* request, v1::CancelLockReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      if (!request->has_key()) return Missing("key");
+      ARCHIL_ASSIGN_OR_RETURN(const bool granted, server_.CancelLock(ctx, SessionId(request->session()), FromProto(request->key()), request->id()));
+      reply->set_granted(granted);
+      return Ok();
+    });
+  }
+
+  Reactor* TestLock(Call* call, const v1::TestLockRequest* request, v1::TestLockReply* reply) override {
+    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
+      if (!request->has_key()) return Missing("key");
+      if (!request->has_lock()) return Missing("lock");
+      ARCHIL_ASSIGN_OR_RETURN(const FileLock lock, FromProto(request->lock()));
+      ARCHIL_ASSIGN_OR_RETURN(const auto found, server_.TestLock(ctx, SessionId(request->session()), FromProto(request->key()), lock));
+      if (found) ToProto(*found, reply->mutable_found());
+      return Ok();
+    });
+  }
+
   Reactor* AnswerRecall(Call* call, const v1::AnswerRecallRequest* request, v1::AnswerRecallReply*) override {
     return Run(server_, call, [this, request](const OpContext& ctx) -> Status {
       if (!request->has_key()) return Missing("key");
