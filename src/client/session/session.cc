@@ -197,9 +197,10 @@ void Session::Beat(bool want_inodes) {
   const BootTime sent = env_.scheduler.clock().Boot();
   // A third of the lease: an answer that comes later is of no use any more, the next try is.
   ctx.deadline = sent + std::max(lease() / 3, absl::Milliseconds(100));
-  const auto reply = env_.meta.Renew(ctx, reply_.session, key_, 0);
+  const auto reply = env_.meta.Renew(ctx, reply_.session, key_, events_.progress ? events_.progress() : 0);
   if (reply.ok()) {
     Renewed(sent, *reply);
+    if (reply->reclaim) Reclaim(ctx);
     SendReleases(ctx);
     if (want_inodes) (void)RefillInodes(ctx);  // a failure is met again by the next NextInode
     return;
