@@ -368,7 +368,7 @@ Result<OpenReply> MemFsApi::Open(const OpContext& ctx, InodeId ino, int flags) {
   }
   ++node->opens;
   ++open_;
-  return OpenReply{next_handle_++, true, false};
+  return OpenReply{next_handle_++, true, false, locks_.HasRanges(ino)};
 }
 
 Result<ReadReply> MemFsApi::Read(const OpContext& ctx, InodeId ino, uint64_t offset, size_t length) {

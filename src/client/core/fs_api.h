@@ -46,6 +46,7 @@ struct OpenReply {
   HandleId handle = 0;
   bool keep_cache = false;  // pages that the kernel has are still true
   bool direct_io = false;
+  bool locked = false;  // somebody on this mount holds fcntl locks on it, which the close of the handle may end (Flush)
 };
 
 struct CreateReply {

@@ -183,11 +183,11 @@ void OnRename(fuse_req_t req, fuse_ino_t parent, const char* name, fuse_ino_t ne
 
 // How an open file is cached. Pages stay (the core tells when they must go). A handle that can only write goes past the
 // page cache: its writes hold no folio lock and ask for no security.capability, and it can be neither read nor mapped.
-// Handles that few programs take fcntl locks through send no FLUSH: those locks end with the handle.
+// Handles that few programs take fcntl locks through send no FLUSH, if there is none to end: those locks end with the handle.
 fuse_file_info FileInfoOf(const OpenReply& open, int flags) {
   fuse_file_info fi = {};
   const int access = flags & O_ACCMODE;
-  fi.noflush = access == O_RDONLY || (access == O_WRONLY && (flags & O_EXCL));
+  fi.noflush = !open.locked && (access == O_RDONLY || (access == O_WRONLY && (flags & O_EXCL)));
   fi.fh = open.handle;
   fi.keep_cache = open.keep_cache;
   fi.direct_io = open.direct_io || access == O_WRONLY;

@@ -61,8 +61,8 @@ FileLock FileLocks::LockOf(InodeId ino, const LockCall& call) const {
   return {ino, call.family, {session_, call.owner}, call.type, call.first, call.last, call.pid};
 }
 
-Status FileLocks::Settled(const OpContext& ctx, const Place& place) {
-  while (mode_ == Mode::kMoving || unlocking_.contains(place)) {
+Status FileLocks::Settled(const OpContext& ctx, InodeId ino, LockFamily family) {
+  while (mode_ == Mode::kMoving || unlocking_.contains({ino, family})) {
     if (broken_) return Code::kIo;
     if (!ctx.may_block) return Code::kWouldBlock;
     if (ctx.cancelled()) return Code::kInterrupted;
@@ -74,7 +74,7 @@ Status FileLocks::Settled(const OpContext& ctx, const Place& place) {
 Status FileLocks::Set(const OpContext& ctx, InodeId ino, HandleId handle, const LockCall& call) {
   MutexLock lock(mu_);
   const Place place{ino, call.family, call.owner};
-  ARCHIL_RETURN_IF_ERROR(Settled(ctx, place));
+  ARCHIL_RETURN_IF_ERROR(Settled(ctx, ino, call.family));
   const LockRequest request{LockOf(ino, call), std::nullopt, call.detect_deadlock};
   if (!IsValid(request.lock)) return Code::kInvalid;
   const bool unlock = call.type == LockType::kUnlock;
@@ -177,7 +177,7 @@ Result<LockOutcome> FileLocks::Ask(const OpContext& ctx, uint64_t id, const Lock
     const bool late = scheduler_.clock().Boot() >= ctx.deadline;
     if (broken_ || !MayAskAgain(outcome.code()) || (late && !ctx.cancelled())) {
       calls_.erase(id);
-      return Code::kIo;
+      return Error(Code::kIo, outcome.error().ToString());
     }
     if (ctx.cancelled()) return GiveUp(id, request);
     changed_.WaitUntil(mu_, std::min(ctx.deadline, scheduler_.clock().Boot() + kPause));
@@ -225,7 +225,7 @@ void FileLocks::UnlockInBackground(Unlock unlock) {
     calls_.erase(unlock.id);
     return;
   }
-  ++unlocking_[{unlock.lock.ino, unlock.lock.family, unlock.lock.owner.id}];
+  ++unlocking_[{unlock.lock.ino, unlock.lock.family}];
   unlocks_.push_back(std::move(unlock));
   if (unlocker_ == nullptr) unlocker_ = scheduler_.Spawn("unlocker", [this] { UnlockLoop(); });
   changed_.SignalAll();
@@ -263,8 +263,8 @@ void FileLocks::UnlockLoop() {
     }
     unlocks_.pop_front();
     calls_.erase(unlock.id);
-    const Place place{unlock.lock.ino, unlock.lock.family, unlock.lock.owner.id};
-    if (--unlocking_[place] == 0) unlocking_.erase(place);
+    const std::pair<InodeId, LockFamily> file{unlock.lock.ino, unlock.lock.family};
+    if (--unlocking_[file] == 0) unlocking_.erase(file);
     changed_.SignalAll();
   }
   unlocks_.clear();
@@ -276,7 +276,7 @@ void FileLocks::UnlockLoop() {
 
 Result<std::optional<FileLock>> FileLocks::Test(const OpContext& ctx, InodeId ino, const LockCall& call) {
   MutexLock lock(mu_);
-  ARCHIL_RETURN_IF_ERROR(Settled(ctx, {ino, call.family, call.owner}));
+  ARCHIL_RETURN_IF_ERROR(Settled(ctx, ino, call.family));
   const FileLock wanted = LockOf(ino, call);
   if (!IsValid(wanted) || wanted.type == LockType::kUnlock) return Code::kInvalid;
   if (mode_ == Mode::kLocal) return table_.Test(wanted);
@@ -315,7 +315,7 @@ Status FileLocks::Close(const OpContext& ctx, InodeId ino, uint64_t owner) {
     const uint64_t id = next_id_++;
     calls_.insert(id);
     UnlockInBackground({id, std::nullopt, all});
-    return Settled(ctx, place);
+    return Settled(ctx, ino, LockFamily::kRange);
   }
   const Result<LockOutcome> outcome = SetRemote(ctx, {all, std::nullopt, false}, false);
   return outcome.ok() ? StatusOf(*outcome) : Status(outcome.error());
@@ -346,6 +346,12 @@ void FileLocks::Release(InodeId ino, HandleId handle) {
     calls_.insert(id);
     UnlockInBackground({id, std::nullopt, all});
   }
+}
+
+bool FileLocks::HasRanges(InodeId ino) {
+  MutexLock lock(mu_);
+  const auto it = handles_of_.lower_bound({ino, LockFamily::kRange, 0});
+  return it != handles_of_.end() && std::get<0>(it->first) == ino && std::get<1>(it->first) == LockFamily::kRange;
 }
 
 void FileLocks::Keep(const FileLock& lock) {

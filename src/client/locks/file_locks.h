@@ -60,6 +60,8 @@ class FileLocks {
   // Everything that was taken through the open file, and through none other that is open. Never waits.
   void Release(InodeId ino, HandleId handle);
 
+  // Are there fcntl locks of this mount on it?
+  bool HasRanges(InodeId ino);
   // Others have come: everything, to be handed to the server; calls wait until Moved says that it has it.
   Moving Surrender();
   void Moved();
@@ -92,8 +94,9 @@ class FileLocks {
   // `id` is one of calls_, and is taken out when the call is over.
   Result<LockOutcome> Ask(const OpContext& ctx, uint64_t id, const LockRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Result<LockOutcome> GiveUp(uint64_t id, const LockRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits until the locks are here or there, and what is being unlocked of the place is.
-  Status Settled(const OpContext& ctx, const Place& place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Waits until the locks are here or there, and what is being unlocked of the file, by whomever, is: a lock that was given up
+  // before this call is free.
+  Status Settled(const OpContext& ctx, InodeId ino, LockFamily family) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Keep(const FileLock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Owns(const Place& place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetHandles(const Place& place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -124,7 +127,7 @@ class FileLocks {
   std::set<uint64_t> calls_ ABSL_GUARDED_BY(mu_);  // ids that may be sent (again)
   std::set<uint64_t> granted_ ABSL_GUARDED_BY(mu_);  // local waits that were let through and do not know yet
   std::deque<Unlock> unlocks_ ABSL_GUARDED_BY(mu_);
-  std::map<Place, size_t> unlocking_ ABSL_GUARDED_BY(mu_);
+  std::map<std::pair<InodeId, LockFamily>, size_t> unlocking_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Thread> unlocker_ ABSL_GUARDED_BY(mu_);
   uint64_t waits_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t rpcs_ ABSL_GUARDED_BY(mu_) = 0;

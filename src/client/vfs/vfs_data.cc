@@ -22,6 +22,7 @@ OpenReply Vfs::NewHandle(Inode& inode, int flags) {
   ++inode.opens;
   OpenReply reply;
   reply.handle = id;
+  reply.locked = locks_.HasRanges(inode.ino());
   reply.keep_cache = true;  // the pages go when the right that covers the file is given up
   return reply;
 }

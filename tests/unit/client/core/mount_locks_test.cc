@@ -166,7 +166,9 @@ TEST_F(MountLocks, LocksOutliveARestartOfTheServer) {
   ASSERT_TRUE(Eventually([&] { return b.Metric("lock_waits") == 1; }));
   cluster_.CrashMeta(MemCluster::Loss::kPower);
   ASSERT_TRUE(cluster_.Start().ok());
-  EXPECT_EQ(b.Set(Call(kR, 3)).code(), Code::kTryAgain) << "the lock was forgotten";
+  const Status other = b.Set(Call(kR, 3));
+  EXPECT_EQ(other.code(), Code::kTryAgain) << "the lock was forgotten: " << other.error().ToString() << ", "
+                                           << b.fs().GetStatus().state_detail << ", " << a.fs().GetStatus().state_detail;
   ASSERT_TRUE(a.Set(Call(kU, 1)).ok());
   waits->Join();
   EXPECT_TRUE(there.ok());

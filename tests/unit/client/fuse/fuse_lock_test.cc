@@ -127,6 +127,9 @@ TEST_F(FuseLock, CloseOfAnyDescriptorEndsTheLocksOfTheProcess) {
   close(b);
   EXPECT_EQ(Held(), 0u) << "close(2) returns when they are gone";
   EXPECT_EQ(Lock(a, F_SETLK, F_WRLCK), 0);
+  close(Open(O_RDONLY));  // opened while there is a lock, so its close is told
+  EXPECT_EQ(Held(), 0u);
+  EXPECT_EQ(Lock(a, F_SETLK, F_WRLCK), 0);
   // A child that closes what it inherited ends nothing of its parent.
   const pid_t pid = fork();
   if (pid == 0) {
