@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -54,6 +55,18 @@ def count(path, kind, rounds):
             fcntl.flock(fd, fcntl.LOCK_UN)
         else:
             fcntl.lockf(fd, fcntl.LOCK_UN)
+
+
+def transactions(path, rounds):
+    """Body of a process: adds `rounds` to a number in an SQLite database, a transaction each."""
+    db = sqlite3.connect(path + ".db", timeout=60, isolation_level=None)
+    for _ in range(rounds):
+        db.execute("BEGIN IMMEDIATE")
+        number = db.execute("SELECT n FROM t").fetchone()[0]
+        db.execute("UPDATE t SET n = ?", (number + 1,))
+        db.execute("INSERT INTO log VALUES (?)", (number,))
+        db.execute("COMMIT")
+    db.close()
 
 
 def wait_for(path, kind):
@@ -125,6 +138,24 @@ class Locks(harness.ClusterTest):
                     self.assertEqual(f.read(), b"%d" % (4 * rounds), kind)
             harness.log(f"{kind}: {4 * rounds / (time.monotonic() - started):.0f} rounds a second")
         self.assertGreater(a.metrics()["rpc_lock"], rounds)
+
+    def test_sqlite_from_two_mounts(self):
+        a, b = self.two()
+        path = os.path.join(a.path, "f.db")
+        db = sqlite3.connect(path, isolation_level=None)
+        db.execute("CREATE TABLE t (n INTEGER)")
+        db.execute("CREATE TABLE log (n INTEGER UNIQUE)")
+        db.execute("INSERT INTO t VALUES (0)")
+        db.close()
+        rounds = 300 if harness.LONG else 40
+        children = [self.child("transactions", m, rounds) for m in (a, b) for _ in range(2)]
+        for c in children:
+            self.assertEqual(c.wait(harness.STEP), 0)
+        db = sqlite3.connect(os.path.join(b.path, "f.db"))
+        self.assertEqual(db.execute("SELECT n FROM t").fetchone()[0], 4 * rounds)
+        self.assertEqual(db.execute("SELECT count(*) FROM log").fetchone()[0], 4 * rounds)
+        self.assertEqual(db.execute("PRAGMA integrity_check").fetchone()[0], "ok")
+        db.close()
 
     def test_shared_exclusive_and_getlk(self):
         a, b = self.two()
@@ -244,6 +275,8 @@ if __name__ == "__main__":
     if len(sys.argv) > 2 and sys.argv[1] == "child":
         if sys.argv[2] == "count":
             count(sys.argv[3], sys.argv[4], int(sys.argv[5]))
+        elif sys.argv[2] == "transactions":
+            transactions(sys.argv[3], int(sys.argv[4]))
         else:
             wait_for(sys.argv[3], sys.argv[4])
     else:

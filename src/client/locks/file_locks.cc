@@ -174,12 +174,16 @@ Result<LockOutcome> FileLocks::Ask(const OpContext& ctx, uint64_t id, const Lock
       if (*outcome != LockOutcome::kDone && request.lock.family == LockFamily::kWhole) Keep(AllOf(request.lock));
       return outcome;
     }
-    const bool late = scheduler_.clock().Boot() >= ctx.deadline;
-    if (broken_ || !MayAskAgain(outcome.code()) || (late && !ctx.cancelled())) {
+    if (broken_ || !MayAskAgain(outcome.code())) {
       calls_.erase(id);
       return Error(Code::kIo, outcome.error().ToString());
     }
-    if (ctx.cancelled()) return GiveUp(id, request);
+    const bool late = scheduler_.clock().Boot() >= ctx.deadline;
+    if (late || ctx.cancelled()) {
+      const Result<LockOutcome> end = GiveUp(id, request);
+      if (end.code() == Code::kInterrupted && !ctx.cancelled()) return Error(Code::kIo, outcome.error().ToString());
+      return end;
+    }
     changed_.WaitUntil(mu_, std::min(ctx.deadline, scheduler_.clock().Boot() + kPause));
   }
 }

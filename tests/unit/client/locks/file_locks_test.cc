@@ -235,6 +235,17 @@ TEST_F(FileLocksTest, ACallThatNobodyAnswersIsUndoneLater) {
   }
 }
 
+TEST_F(FileLocksTest, AnUnlockThatComesTooLateForItsCallerIsDoneAllTheSame) {
+  Start(false);
+  ASSERT_TRUE(locks_.Set(ctx_, kFile, 1, Call(10, kW)).ok());
+  server_.down = true;
+  OpContext ctx;
+  ctx.deadline = RealClock().Boot() + absl::Milliseconds(150);
+  EXPECT_EQ(locks_.Close(ctx, kFile, 10).code(), Code::kIo);
+  server_.down = false;
+  EXPECT_TRUE(Eventually([&] { return server_.locks() == 0; }));
+}
+
 TEST_F(FileLocksTest, LocksAndWaitsMoveToTheServer) {
   Start(true);
   ASSERT_TRUE(locks_.Set(ctx_, kFile, 1, Call(10, kW)).ok());
