@@ -1,4 +1,5 @@
 // The contract of MetaService for the server in the same process.
+#include "tests/contract/meta_lock_contract.h"
 #include "tests/contract/meta_service_contract.h"
 
 namespace archil {
@@ -14,6 +15,10 @@ class InProcess final : public MetaServiceFixture {
 };
 
 INSTANTIATE_TEST_SUITE_P(InProcess, MetaServiceContract,
+                         ::testing::Values(MetaServiceFactory{"memory", [] { return std::make_unique<InProcess>(); }}));
+INSTANTIATE_TEST_SUITE_P(InProcess, MetaLockContract,
+                         ::testing::Values(MetaServiceFactory{"memory", [] { return std::make_unique<InProcess>(); }}));
+INSTANTIATE_TEST_SUITE_P(InProcess, MetaDelegationContract,
                          ::testing::Values(MetaServiceFactory{"memory", [] { return std::make_unique<InProcess>(); }}));
 
 }  // namespace

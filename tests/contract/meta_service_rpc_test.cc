@@ -3,6 +3,7 @@
 #include "common/rpc/client.h"
 #include "common/rpc/server.h"
 #include "server/meta/service/meta_rpc.h"
+#include "tests/contract/meta_lock_contract.h"
 #include "tests/contract/meta_service_contract.h"
 
 namespace archil {
@@ -34,6 +35,10 @@ class OverGrpc final : public MetaServiceFixture {
 };
 
 INSTANTIATE_TEST_SUITE_P(Grpc, MetaServiceContract,
+                         testing::Values(MetaServiceFactory{"grpc", [] { return std::make_unique<OverGrpc>(); }}));
+INSTANTIATE_TEST_SUITE_P(Grpc, MetaLockContract,
+                         testing::Values(MetaServiceFactory{"grpc", [] { return std::make_unique<OverGrpc>(); }}));
+INSTANTIATE_TEST_SUITE_P(Grpc, MetaDelegationContract,
                          testing::Values(MetaServiceFactory{"grpc", [] { return std::make_unique<OverGrpc>(); }}));
 
 }  // namespace

@@ -186,7 +186,7 @@ class MetaCrashTest : public ::testing::Test {
 
   static void Verify(MetaWorld& world, TestSession& s, std::vector<Model>& after, const std::vector<Seq>& ends,
                      const std::vector<CommitRequest>& requests, size_t answered) {
-    s.Use(world.meta());
+    ASSERT_TRUE(s.Back(world.meta()).ok());
     auto renewed = world.meta().Renew({}, s.id(), s.key(), 0);
     ASSERT_TRUE(renewed.ok()) << renewed.error().ToString();
     const auto it = std::find(ends.begin(), ends.end(), renewed->applied);
@@ -207,7 +207,7 @@ class MetaCrashTest : public ::testing::Test {
     world.Stop();
     world.states.Forget();
     ASSERT_TRUE(world.Start().ok());
-    s.Use(world.meta());
+    ASSERT_TRUE(s.Back(world.meta()).ok());
     Model last = after.back();
     const auto info = s.Lookup(kRootInode, "last");
     ASSERT_TRUE(info.ok()) << info.error().ToString();
@@ -252,12 +252,12 @@ TEST_F(MetaCrashTest, EveryStepOfOpening) {
       world.Kill();
       ASSERT_TRUE(world.faults.Arm(std::string(point) + "=error").ok());
       ASSERT_TRUE(world.Start().ok());
-      s.Use(world.meta());
+      (void)s.Back(world.meta());
       if (!s.Lookup(kRootInode, "a").ok()) ++stops;
     }
     world.Kill();
     ASSERT_TRUE(world.Start().ok());
-    s.Use(world.meta());
+    ASSERT_TRUE(s.Back(world.meta()).ok());
     EXPECT_TRUE(s.Lookup(kRootInode, "a").ok());
     EXPECT_TRUE(s.Commit({s.File(kRootInode, "b")}).ok());
   }
@@ -278,7 +278,7 @@ TEST_F(MetaCrashTest, EveryStepOfOpening) {
     auto random = SeededRandom(step);
     world.files.Crash(*random);
     ASSERT_TRUE(world.Start().ok()) << "step " << step;
-    s.Use(world.meta());
+    ASSERT_TRUE(s.Back(world.meta()).ok());
     EXPECT_TRUE(s.Lookup(kRootInode, "a").ok()) << "step " << step;
     if (!reached) break;
     ++file_stops;

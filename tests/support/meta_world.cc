@@ -92,6 +92,47 @@ Result<TestSession> TestSession::Open(MetaService& meta, const std::string& disk
   return TestSession(meta, std::move(reply), key);
 }
 
+Result<AcquireReply> TestSession::Acquire(std::vector<Want> wants, uint32_t prefetch, absl::Duration wait) {
+  AcquireRequest request;
+  request.session = id();
+  request.key = key_;
+  request.wants = std::move(wants);
+  request.prefetch = prefetch;
+  OpContext waiting;
+  waiting.deadline = RealScheduler().clock().Boot() + wait;
+  return meta_->Acquire(waiting, request);
+}
+
+Result<PollReply> TestSession::Poll(uint64_t after, absl::Duration wait) {
+  OpContext waiting;
+  waiting.deadline = RealScheduler().clock().Boot() + wait;
+  return meta_->Poll(waiting, id(), key_, after);
+}
+
+Result<SessionMessage> TestSession::GiveUpNext(Right keep, std::vector<InodeId> opens, std::vector<HeldRight> keeps) {
+  ARCHIL_ASSIGN_OR_RETURN(const PollReply polled, Poll(seen_));
+  if (polled.messages.empty()) return Error(Code::kNotFound, "no message came");
+  const SessionMessage m = polled.messages[0];
+  seen_ = m.number;
+  RecallAnswer answer;
+  answer.message = m.number;
+  answer.kept = Weaker(keep, m.keep);
+  answer.last = applied_;
+  answer.opens = std::move(opens);
+  answer.keeps = std::move(keeps);
+  ARCHIL_RETURN_IF_ERROR(Answer(answer));
+  return m;
+}
+
+Status TestSession::Reclaim() {
+  ReclaimRequest request;
+  request.session = id();
+  request.key = key_;
+  request.alone = true;
+  ARCHIL_RETURN_IF_ERROR(meta_->Reclaim(ctx, request));
+  return Ok();
+}
+
 CommitRequest TestSession::Request(const std::vector<Op>& ops) const {
   CommitRequest r;
   r.session = id();

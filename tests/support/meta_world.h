@@ -76,6 +76,18 @@ class TestSession {
   const OpenSessionReply& reply() const { return reply_; }
   Seq applied() const { return applied_; }
   void Use(MetaService& meta) { meta_ = &meta; }
+  // Rights; with a minute to wait.
+  Result<AcquireReply> Acquire(std::vector<Want> wants, uint32_t prefetch = 0, absl::Duration wait = absl::Minutes(1));
+  Result<PollReply> Poll(uint64_t after = 0, absl::Duration wait = absl::Minutes(1));
+  Status Answer(const RecallAnswer& answer) { return meta_->AnswerRecall(ctx, id(), key_, answer); }
+  // Takes the next message and gives up what it says, keeping at most `keep`. The message.
+  Result<SessionMessage> GiveUpNext(Right keep = Right::kNone, std::vector<InodeId> opens = {}, std::vector<HeldRight> keeps = {});
+  // After a restart of the server, or when it opened the disk again: claims everything.
+  Status Reclaim();
+  Status Back(MetaService& meta) {
+    Use(meta);
+    return Reclaim();
+  }
   void UseRange(InodeRange range) { next_ino_ = range.first.value; }
   InodeId NewIno() { return InodeId{next_ino_++}; }
   Timestamp Now() { return {4'000'000'000, ++clock_}; }
@@ -105,6 +117,7 @@ class TestSession {
   uint64_t next_ino_;
   Seq applied_;
   uint32_t clock_ = 0;
+  uint64_t seen_ = 0;  // newest message
 };
 
 }  // namespace archil::test

@@ -85,7 +85,7 @@ struct OpenSessionReply {
 };
 
 struct RenewReply {
-  absl::Duration lease;
+  absl::Duration lease;  // what is left of it, counted from the sending of the request: less than it was if it was not renewed, 0 if nothing
   Seq applied;  // newest op of this session that is durable at the server
   absl::Time server_time;
   std::vector<DataServerInfo> data_servers;
@@ -150,7 +150,7 @@ inline constexpr uint32_t kMaxPrefetch = 16384;
 struct Grant {
   InodeId ino;
   Right right = Right::kNone;  // at least what was wanted
-  uint64_t number = 0;
+  uint64_t number = 0;         // its own, or that of an older grant that is as good
 };
 
 struct AcquireReply {
@@ -158,7 +158,7 @@ struct AcquireReply {
   std::vector<Grant> grants;        // what exists of the wants, in their order; then directories that came along
   std::vector<InodeInfo> inodes;    // of the grants, in their order; `covered` does not count here
   std::vector<InodeId> missing;     // wanted, and gone
-  std::vector<DirPage> listings;    // of granted directories; those that came along are complete
+  std::vector<DirPage> listings;    // of granted directories; those that came along (READ; all if alone) are complete
 };
 
 // What the server tells a session.
@@ -170,7 +170,7 @@ struct SessionMessage {
   uint64_t number = 0;
   Kind kind = Kind::kRecall;
   InodeId ino;
-  InodeId home;         // the directory whose grant covers `ino`; 0: a grant of its own
+  InodeId home;         // the directory whose grant covers `ino`; 0: a grant of its own. The newer, if both; both end
   uint64_t grant = 0;   // number of the grant that ends, or is weakened
   Right keep = Right::kNone;
 };
@@ -261,7 +261,8 @@ class MetaService {
   virtual Status DeleteDisk(const OpContext& ctx, const std::string& name, bool force) = 0;
 
   // --- sessions
-  // kNoSuchDisk; kHeldElsewhere naming the holder and its age. A holder whose lease has run out is ended (FEN-1).
+  // kNoSuchDisk; kHeldElsewhere naming the holder and its age, if one of the two is exclusive. A holder whose lease has run out is ended
+  // instead (FEN-1), also where all others are silent: the new session is alone then.
   virtual Result<OpenSessionReply> OpenSession(const OpContext& ctx, const OpenSessionRequest& request) = 0;
   // Renews the lease: a heartbeat, and the resume after a broken connection or a server restart. `progress` grows
   // whenever the session comes nearer to the answer of a recall: who owes one and stands still for 5 s is not renewed (LSE-1).

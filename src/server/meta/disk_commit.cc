@@ -150,7 +150,7 @@ void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op
 
 // The state shows the ops already.
 void Disk::TellTable(DiskCore& core, const SessionRecord& session, const std::vector<Op>& ops) {
-  if (core.table.AloneNumber(session.id) != 0 && !core.table.HasOpens(session.branch)) return;
+  if (!core.table.TakesNote(session.id)) return;
   for (const Op& op : ops) {
     if (const auto* release = std::get_if<ReleaseOrphanOp>(&op)) core.table.Closed(session.id, release->ino);
   }

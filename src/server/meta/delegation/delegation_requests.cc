@@ -183,7 +183,8 @@ void DelegationTable::SendAll(Branch& branch, Request& request, const std::vecto
   }
 }
 
-// The message names the newer one of the grants of the inode itself and of its directory; all that is held on the inode is meant.
+// The message names the newer one of the grants of the inode itself and of its directory; all that is held on the inode is meant. From
+// here on that is a record of its own: the directory may be given up in a message that overtakes the answer.
 void DelegationTable::Send(Session& session, InodeId ino, Right keep, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out) {
   if (session.recalls.contains(ino) || session.recalls.size() >= limits_.recalls) return;
   const SessionId id = session.holder.session;
@@ -191,12 +192,20 @@ void DelegationTable::Send(Session& session, InodeId ino, Right keep, Branch& br
   m.kind = SessionMessage::Kind::kRecall;
   m.ino = ino;
   m.keep = keep;
-  if (const RightRecord* own = branch.book.Find(ino, id)) m.grant = own->number;
+  Right held = Right::kNone;
+  if (const RightRecord* own = branch.book.Find(ino, id)) {
+    m.grant = own->number;
+    held = own->right;
+  }
   const InodeId home = tree.HomeOf(session.holder.branch, ino);
-  const RightRecord* cover = branch.book.Cover(home, ino, id);
-  if (cover != nullptr && (cover->number >= m.grant)) {
-    m.home = home;
-    m.grant = cover->number;
+  if (const RightRecord* cover = branch.book.Cover(home, ino, id)) {
+    if (cover->number >= m.grant) {
+      m.home = home;
+      m.grant = cover->number;
+    }
+    held = Stronger(held, cover->right);
+    branch.book.Except(home, id, ino);
+    branch.book.Put(ino, id, held, m.grant, home);
   }
   m.number = ++session.number;
   if (!session.Owes()) session.owing_since = now;
@@ -297,6 +306,8 @@ RightRecord& DelegationTable::PutDirectory(Branch& branch, SessionId self, Inode
 // the directory again and again could keep a child from who came earlier.
 void DelegationTable::GrantDirectory(BranchId id, Branch& branch, Session& session, InodeId dir, Right right, uint64_t number, Tree& tree) {
   const SessionId self = session.holder.session;
+  std::optional<RightRecord> before;
+  if (const RightRecord* held = branch.book.Find(dir, self)) before = *held;
   RightRecord& record = PutDirectory(branch, self, dir, right, number);
   const WantedChildren& wanted = Wanted(id, branch, tree);
   if (const auto it = wanted.find(dir); it != wanted.end()) {
@@ -304,9 +315,17 @@ void DelegationTable::GrantDirectory(BranchId id, Branch& branch, Session& sessi
       if (other != self && Conflict(w.right, right)) record.exceptions.insert(w.ino);
     }
   }
-  for (const auto& [ino, recall] : session.recalls) {
-    if (tree.HomeOf(id, ino) == dir) record.exceptions.insert(ino);
+  branch.book.ForChildren(dir, [&](InodeId child, const std::vector<RightRecord>&) {
+    if (session.recalls.contains(child)) record.exceptions.insert(child);
+  });
+  if (!before) return;
+  // READ becomes WRITE: what it covered until now and does not any more stays with the session as it was, since it may use it until the
+  // grant arrives.
+  std::vector<InodeId> uncovered;
+  for (InodeId child : record.exceptions) {
+    if (before->Covers(child) && branch.book.Find(child, self) == nullptr && tree.HomeOf(id, child) == dir) uncovered.push_back(child);
   }
+  for (InodeId child : uncovered) branch.book.Put(child, self, before->right, before->number, dir);
 }
 
 uint64_t DelegationTable::NewNumber(SessionId session) {

@@ -152,15 +152,19 @@ void DelegationTable::ForgetRecall(Session& session, InodeId ino) {
   session.recalls.erase(it);
 }
 
-// What is left is a record of its own. The cover of the directory ends for the inode, unless it is no stronger than what stays.
+// What stays is a record of its own, also where the directory covers as much: the session may give that up. The cover of the directory
+// ends for the inode if it is stronger.
 void DelegationTable::TakeAway(Session& session, Branch& branch, InodeId ino, Right keep, uint64_t number, Tree& tree) {
   const SessionId id = session.holder.session;
   branch.book.Weaken(ino, id, keep, number);
   const InodeId home = tree.HomeOf(session.holder.branch, ino);
   const RightRecord* cover = branch.book.Cover(home, ino, id);
-  if (cover == nullptr || cover->right <= keep) return;
-  branch.book.Except(home, id, ino);
-  if (keep != Right::kNone) branch.book.Put(ino, id, keep, number, home);
+  if (cover == nullptr) return;
+  const Right kept = Weaker(cover->right, keep);
+  if (cover->right > keep) branch.book.Except(home, id, ino);
+  if (kept == Right::kNone) return;
+  const RightRecord* own = branch.book.Find(ino, id);
+  branch.book.Put(ino, id, own == nullptr ? kept : Stronger(kept, own->right), number, home);
 }
 
 void DelegationTable::Keep(Session& session, Branch& branch, const HeldRight& held, uint64_t number, Tree& tree) {
@@ -301,7 +305,8 @@ void DelegationTable::Committed(SessionId session, const std::map<InodeId, Touch
       branch.opens.erase(open);
       continue;
     }
-    if (branch.alone == session) continue;
+    // Who is alone has everything without a record; from the recall of that on it may have named already what it keeps.
+    if (branch.alone == session && s->alone_recall == 0) continue;
     const RightRecord* own = branch.book.Find(ino, session);
     if (kind == Tree::Kind::kDirectory) {
       if (what.born && own == nullptr) branch.book.Put(ino, session, Right::kWrite, 0, InodeId{0});
@@ -337,9 +342,11 @@ void DelegationTable::Closed(SessionId session, InodeId ino) {
   if (it->second.empty()) branch.opens.erase(it);
 }
 
-bool DelegationTable::HasOpens(BranchId branch) const {
-  const auto it = branches_.find(branch);
-  return it != branches_.end() && !it->second.opens.empty();
+bool DelegationTable::TakesNote(SessionId session) const {
+  const Session* s = Live(session);
+  if (s == nullptr) return false;
+  const Branch& branch = branches_.at(s->holder.branch);
+  return branch.alone != session || s->alone_recall != 0 || !branch.opens.empty();
 }
 
 // --- reads
@@ -348,8 +355,9 @@ bool DelegationTable::Covered(SessionId session, InodeId dir, InodeId child) con
   const Session* s = Live(session);
   if (s == nullptr) return false;
   const Branch& branch = branches_.at(s->holder.branch);
-  if (branch.alone == session) return true;
-  return branch.book.Cover(dir, child, session) != nullptr && !s->recalls.contains(child);
+  // While an answer is owed, the session may have given it up already.
+  if (branch.alone == session) return s->alone_recall == 0;
+  return branch.book.Cover(dir, child, session) != nullptr && !s->recalls.contains(child) && !s->recalls.contains(dir);
 }
 
 std::vector<RightInfo> DelegationTable::List(size_t limit) const {

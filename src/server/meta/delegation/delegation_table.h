@@ -129,7 +129,8 @@ class DelegationTable {
   // Sessions other than `but` that have said that it is open there, in order.
   std::vector<SessionId> OpenElsewhere(BranchId branch, InodeId ino, SessionId but) const;
   void Closed(SessionId session, InodeId ino);
-  bool HasOpens(BranchId branch) const;
+  // False: commits of this session change nothing here.
+  bool TakesNote(SessionId session) const;
 
   // --- reads
   // Of a non-directory with one name, in `dir`.

@@ -62,21 +62,6 @@ TEST(RecordsTest, NewestVersionAtOrBelowTheEpochThenTheParents) {
   EXPECT_EQ(LoadBranchChain(*kv, main).code(), Code::kCorrupt);
 }
 
-TEST(DelegationTest, AloneMeansEverything) {
-  DelegationTable table;
-  const BootTime t0{absl::Seconds(100)};
-  table.Add({SessionId{1}, BranchId{1}, SessionMode::kReadWrite, Lease{t0, absl::Seconds(15), t0}});
-  EXPECT_TRUE(table.Check(SessionId{1}, InodeId{5}, DelegationMode::kWrite));
-  EXPECT_FALSE(table.Check(SessionId{2}, InodeId{5}, DelegationMode::kRead));
-  EXPECT_EQ(table.Conflicts(BranchId{1}, SessionMode::kReadOnly).size(), 1u);
-  EXPECT_TRUE(table.Conflicts(BranchId{2}, SessionMode::kReadWrite).empty());
-  table.Add({SessionId{2}, BranchId{2}, SessionMode::kReadOnly, Lease{t0, absl::Seconds(15), t0}});
-  EXPECT_TRUE(table.Conflicts(BranchId{2}, SessionMode::kReadOnly).empty());
-  EXPECT_EQ(table.Conflicts(BranchId{2}, SessionMode::kReadWrite).size(), 1u);
-  EXPECT_FALSE(table.Check(SessionId{2}, InodeId{5}, DelegationMode::kWrite));
-  EXPECT_TRUE(table.Check(SessionId{2}, InodeId{5}, DelegationMode::kRead));
-}
-
 // LSE-1
 TEST(LeaseTest, CountsFromTheNewestReceipt) {
   const BootTime t0{absl::Seconds(100)};
