@@ -12,10 +12,8 @@ namespace archil {
 Result<BranchId> Disk::LocksKnown(DiskCore& core, SessionId session) {
   const Holder* self = core.table.Find(session);
   if (self == nullptr) return Error(Code::kFenced, "the session has ended");
-  for (const Holder& other : core.table.OnBranch(self->branch)) {
-    if (other.session == session) continue;
-    if (core.table.Unclaimed(other.session)) return Error(Code::kUnavailable, "after a restart another session has not said yet which locks it holds");
-    if (core.table.AloneNumber(other.session) != 0) return Error(Code::kUnavailable, "another session has not handed over the locks that it holds");
+  if (!core.table.OthersKnown(session)) {
+    return Error(Code::kUnavailable, "another session has not said yet which locks it holds: it was alone, or the server was restarted");
   }
   return self->branch;
 }

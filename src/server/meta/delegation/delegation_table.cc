@@ -124,6 +124,16 @@ bool DelegationTable::Unclaimed(SessionId session) const {
   return s != nullptr && s->unclaimed;
 }
 
+bool DelegationTable::OthersKnown(SessionId session) const {
+  const Session* self = Live(session);
+  if (self == nullptr) return false;
+  const auto branch = branches_.find(self->holder.branch);
+  if (branch != branches_.end() && branch->second.alone && branch->second.alone != session) return false;
+  return std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
+    return other.first != session && other.second.unclaimed && other.second.holder.branch == self->holder.branch;
+  });
+}
+
 uint64_t DelegationTable::AloneNumber(SessionId session) const {
   const Session* s = Live(session);
   if (s == nullptr) return 0;

@@ -92,6 +92,8 @@ class DelegationTable {
   std::vector<Holder> Holders() const;            // by id
   std::vector<Holder> OnBranch(BranchId branch) const;
   bool Unclaimed(SessionId session) const;
+  // None of the other sessions of its branch is unclaimed or alone: what they hold is known here.
+  bool OthersKnown(SessionId session) const;
   // The number of its grant of everything; 0: not alone.
   uint64_t AloneNumber(SessionId session) const;
 
