@@ -265,7 +265,7 @@ TEST_F(RpcMessages, LongDirectoryPagesAreCut) {
 }
 
 TEST_F(RpcMessages, AnswersTooLargeAreAnErrorNotAHang) {
-  for (int i = 0; i < 300; ++i) meta_.xattrs["user." + std::to_string(i)] = std::string(kMaxXattrValue, 'v');
+  for (int i = 0; i < 1100; ++i) meta_.xattrs["user." + std::to_string(i)] = std::string(kMaxXattrValue, 'v');
   EXPECT_EQ(client_->GetXattrs(kCtx, SessionId(1), InodeId(2)).code(), Code::kTooBig);
   EXPECT_EQ(client_->Commit(kCtx, {{}, {}, {}, 1, {}, std::string(kMaxCommitBytes + 1, 'x')}).code(), Code::kInvalid);
 }
@@ -400,7 +400,7 @@ TEST_F(RpcHostile, Changes) {
   commit.set_count(1);
   commit.set_ops(std::string(kMaxCommitBytes + 1, 'x'));
   EXPECT_EQ(Send(*meta_stub_, &v1::Meta::Stub::Commit, commit).code(), Code::kInvalid);
-  commit.set_ops(std::string(20 << 20, 'x'));
+  commit.set_ops(std::string(kMaxMessageBytes + 1, 'x'));
   EXPECT_EQ(Send(*meta_stub_, &v1::Meta::Stub::Commit, commit).code(), Code::kTooBig);
   v1::ReleaseSegmentsRequest release;
   release.mutable_key();

@@ -75,6 +75,7 @@ class TestSession {
   SessionKey key() const { return key_; }
   const OpenSessionReply& reply() const { return reply_; }
   Seq applied() const { return applied_; }
+  uint64_t seen() const { return seen_; }  // newest message that GiveUpNext took
   void Use(MetaService& meta) { meta_ = &meta; }
   // Rights; with a minute to wait.
   Result<AcquireReply> Acquire(std::vector<Want> wants, uint32_t prefetch = 0, absl::Duration wait = absl::Minutes(1));

@@ -24,7 +24,7 @@ constexpr absl::Duration kTick = absl::Seconds(1);
 constexpr absl::Duration kCancelPoll = absl::Milliseconds(20);  // cancelled contexts do not wake us
 constexpr absl::Duration kLongestPoll = absl::Seconds(30);
 // A call that waits is answered so much before its deadline, so that its caller hears the reason.
-constexpr absl::Duration kAnswerTime = absl::Milliseconds(100);
+constexpr absl::Duration kAnswerTime = absl::Milliseconds(200);
 constexpr absl::Duration kDataCall = absl::Seconds(30);
 
 constexpr char kNamePrefix[] = "disk/name/";
@@ -245,7 +245,7 @@ class MetaServerImpl final : public MetaServer {
   }
   BootTime WaitUntil(const OpContext& ctx) {
     const BootTime now = host_.Now();
-    return ctx.deadline - std::min(kAnswerTime, std::max((ctx.deadline - now) / 10, absl::ZeroDuration()));
+    return ctx.deadline - std::min(kAnswerTime, std::max((ctx.deadline - now) / 5, absl::ZeroDuration()));
   }
   static Status Simple(const Result<bool>& r) { return r.ok() ? Ok() : Status(r.error()); }
   Result<std::shared_ptr<Disk>> ByName(const std::string& name);

@@ -158,6 +158,7 @@ std::vector<SessionMessage> DelegationTable::Poll(SessionId session, uint64_t af
 void DelegationTable::ForgetRecall(Session& session, InodeId ino) {
   const auto it = session.recalls.find(ino);
   if (it == session.recalls.end()) return;
+  session.outbox.erase(it->second.message);
   session.by_message.erase(it->second.message);
   session.recalls.erase(it);
 }
@@ -219,6 +220,7 @@ Status DelegationTable::Answer(SessionId session, const RecallAnswer& answer, Tr
   Branch& branch = BranchOf(*s);
   if (answer.message == s->alone_recall) {
     ARCHIL_RETURN_IF_ERROR(CheckOpens(*s, answer.opens));
+    s->outbox.erase(s->alone_recall);
     s->alone_recall = 0;
     branch.alone = SessionId{0};
     for (const HeldRight& held : answer.keeps) Keep(*s, branch, held, answer.message, tree);

@@ -110,7 +110,7 @@ class DelegationTable {
   BootTime NextLook() const;
 
   // --- what sessions say
-  // Messages above `after`, at most `limit`; those at or below are forgotten.
+  // Messages above `after` without an answer, at most `limit`; those at or below are forgotten.
   std::vector<SessionMessage> Poll(SessionId session, uint64_t after, size_t limit);
   // kTryAgain if it has too much open; nothing happened then.
   Status Answer(SessionId session, const RecallAnswer& answer, Tree& tree, BootTime now);

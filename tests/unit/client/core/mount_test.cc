@@ -257,6 +257,7 @@ TEST_F(MountTest, ASecondMountIsRefusedAndTheFencedOneAnswersErrors) {
   config.disk = "d";
   config.client_name = "second";
   const MountEnv env{RealScheduler(), *random_, cluster_.meta(), cluster_.data()};
+  config.sharing = Sharing::kExclusive;
   const auto refused = Mount::Open(env, config);
   ASSERT_EQ(refused.code(), Code::kHeldElsewhere);
   EXPECT_NE(refused.error().message().find("test"), std::string_view::npos) << refused.error().message();

@@ -1,0 +1,208 @@
+// The messages of delegations: every field there and back, large ones, bad ones, and callers that leave while they wait.
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+
+#include "archil/v1/meta.grpc.pb.h"
+#include "common/rpc/limits.h"
+#include "common/rpc/status.h"
+#include "tests/contract/rpc_fakes.h"
+
+namespace archil {
+namespace {
+
+const OpContext kCtx;
+
+class RpcDelegation : public testing::Test {
+ protected:
+  FakeServers servers_;
+  FakeMetaServer& meta_ = servers_.meta;
+  std::unique_ptr<MetaService> client_ = NewMetaClient(servers_.address());
+};
+
+TEST_F(RpcDelegation, SessionsThatShare) {
+  OpenSessionRequest request;
+  request.disk = "disk";
+  request.sharing = Sharing::kExclusive;
+  request.force = true;
+  meta_.open_reply.alone = true;
+  meta_.open_reply.number = 1ULL << 41;
+  const auto opened = client_->OpenSession(kCtx, request);
+  ASSERT_TRUE(opened.ok());
+  EXPECT_EQ(meta_.opened.sharing, Sharing::kExclusive);
+  EXPECT_TRUE(meta_.opened.force);
+  EXPECT_TRUE(opened->alone);
+  EXPECT_EQ(opened->number, 1ULL << 41);
+  meta_.renew_reply.reclaim = true;
+  const auto renewed = client_->Renew(kCtx, SessionId(1), {}, 77);
+  ASSERT_TRUE(renewed.ok());
+  EXPECT_EQ(meta_.number, 77u);
+  EXPECT_TRUE(renewed->reclaim);
+}
+
+TEST_F(RpcDelegation, Acquire) {
+  InodeInfo info;
+  info.attr.ino = InodeId(7);
+  info.attr.type = FileType::kRegular;
+  info.covered = true;
+  InodeInfo dir = info;
+  dir.attr.type = FileType::kDirectory;
+  DirPage page;
+  page.directory = dir;
+  page.entries = {{"name", info}};
+  page.complete = true;
+  page.position = Lsn(9);
+  meta_.acquire_reply = {Lsn(5), {{InodeId(7), Right::kWrite, 8}}, {dir}, {InodeId(6)}, {page}};
+  AcquireRequest request;
+  request.session = SessionId(1);
+  request.key = {2, 3};
+  request.wants = {{InodeId(7), Right::kWrite, true}, {InodeId(6), Right::kRead, false}};
+  request.prefetch = 11;
+  const auto reply = client_->Acquire(kCtx, request);
+  ASSERT_TRUE(reply.ok()) << reply.error().ToString();
+  EXPECT_EQ(meta_.acquired.session, SessionId(1));
+  EXPECT_EQ(meta_.acquired.key, (SessionKey{2, 3}));
+  ASSERT_EQ(meta_.acquired.wants.size(), 2u);
+  EXPECT_EQ(meta_.acquired.wants[0].ino, InodeId(7));
+  EXPECT_EQ(meta_.acquired.wants[0].right, Right::kWrite);
+  EXPECT_TRUE(meta_.acquired.wants[0].list);
+  EXPECT_EQ(meta_.acquired.wants[1].right, Right::kRead);
+  EXPECT_FALSE(meta_.acquired.wants[1].list);
+  EXPECT_EQ(meta_.acquired.prefetch, 11u);
+  EXPECT_EQ(reply->position, Lsn(5));
+  ASSERT_EQ(reply->grants.size(), 1u);
+  EXPECT_EQ(reply->grants[0].ino, InodeId(7));
+  EXPECT_EQ(reply->grants[0].right, Right::kWrite);
+  EXPECT_EQ(reply->grants[0].number, 8u);
+  EXPECT_EQ(reply->inodes[0].attr.type, FileType::kDirectory);
+  EXPECT_EQ(reply->missing, std::vector<InodeId>{InodeId(6)});
+  ASSERT_EQ(reply->listings.size(), 1u);
+  EXPECT_TRUE(reply->listings[0].complete);
+  EXPECT_EQ(reply->listings[0].position, Lsn(9));
+  EXPECT_TRUE(reply->listings[0].entries[0].inode.covered);
+  request.wants.assign(kMaxWants + 1, {InodeId(1), Right::kRead});
+  EXPECT_EQ(client_->Acquire(kCtx, request).code(), Code::kInvalid);
+}
+
+TEST_F(RpcDelegation, MessagesAndAnswers) {
+  meta_.poll_reply.messages = {{8, SessionMessage::Kind::kRecall, InodeId(1), InodeId(2), 3, Right::kRead},
+                               {9, SessionMessage::Kind::kRecallAlone, InodeId(0), InodeId(0), 4, Right::kNone}};
+  meta_.poll_reply.reclaim = true;
+  const auto polled = client_->Poll(kCtx, SessionId(1), {2, 3}, 7);
+  ASSERT_TRUE(polled.ok());
+  EXPECT_EQ(meta_.session, SessionId(1));
+  EXPECT_EQ(meta_.key, (SessionKey{2, 3}));
+  EXPECT_EQ(meta_.number, 7u);
+  EXPECT_TRUE(polled->reclaim);
+  ASSERT_EQ(polled->messages.size(), 2u);
+  EXPECT_EQ(polled->messages[0].number, 8u);
+  EXPECT_EQ(polled->messages[0].kind, SessionMessage::Kind::kRecall);
+  EXPECT_EQ(polled->messages[0].ino, InodeId(1));
+  EXPECT_EQ(polled->messages[0].home, InodeId(2));
+  EXPECT_EQ(polled->messages[0].grant, 3u);
+  EXPECT_EQ(polled->messages[0].keep, Right::kRead);
+  EXPECT_EQ(polled->messages[1].kind, SessionMessage::Kind::kRecallAlone);
+
+  RecallAnswer answer{9, Right::kRead, Seq(4), {InodeId(5)}, {{InodeId(6), Right::kWrite}, {InodeId(7), Right::kRead}}};
+  ASSERT_TRUE(client_->AnswerRecall(kCtx, SessionId(1), {2, 3}, answer).ok());
+  EXPECT_EQ(meta_.answered.message, 9u);
+  EXPECT_EQ(meta_.answered.kept, Right::kRead);
+  EXPECT_EQ(meta_.answered.last, Seq(4));
+  EXPECT_EQ(meta_.answered.opens, answer.opens);
+  ASSERT_EQ(meta_.answered.keeps.size(), 2u);
+  EXPECT_EQ(meta_.answered.keeps[0].ino, InodeId(6));
+  EXPECT_EQ(meta_.answered.keeps[0].right, Right::kWrite);
+  EXPECT_EQ(meta_.answered.keeps[1].right, Right::kRead);
+
+  ASSERT_TRUE(client_->GiveBack(kCtx, SessionId(1), {2, 3}, {InodeId(1), InodeId(2)}, {InodeId(3)}).ok());
+  EXPECT_EQ(meta_.given_back, (std::vector<InodeId>{InodeId(1), InodeId(2)}));
+  EXPECT_EQ(meta_.told_open, std::vector<InodeId>{InodeId(3)});
+}
+
+TEST_F(RpcDelegation, ReclaimAndPeople) {
+  meta_.reclaim_reply.number = 12;
+  ReclaimRequest request;
+  request.session = SessionId(1);
+  request.key = {2, 3};
+  request.alone = true;
+  request.opens = {InodeId(4)};
+  for (uint64_t i = 0; i < 500'000; ++i) request.rights.push_back({InodeId(UINT64_MAX - i), i % 2 == 0 ? Right::kRead : Right::kWrite});
+  const auto reply = client_->Reclaim(kCtx, request);
+  ASSERT_TRUE(reply.ok()) << reply.error().ToString();
+  EXPECT_EQ(reply->number, 12u);
+  EXPECT_EQ(meta_.reclaimed.session, SessionId(1));
+  EXPECT_EQ(meta_.reclaimed.key, (SessionKey{2, 3}));
+  EXPECT_TRUE(meta_.reclaimed.alone);
+  EXPECT_EQ(meta_.reclaimed.opens, request.opens);
+  ASSERT_EQ(meta_.reclaimed.rights.size(), 500'000u);
+  EXPECT_EQ(meta_.reclaimed.rights[499'999].ino, request.rights[499'999].ino);
+  EXPECT_EQ(meta_.reclaimed.rights[499'999].right, Right::kWrite);
+  request.rights.resize(kMaxRights + 1);
+  EXPECT_EQ(client_->Reclaim(kCtx, request).code(), Code::kInvalid);
+
+  meta_.rights = {{SessionId(1), InodeId(2), Right::kWrite, 3}, {SessionId(4), InodeId(0), Right::kRead, 0}};
+  const auto rights = client_->ListRights(kCtx, "disk", 5);
+  ASSERT_TRUE(rights.ok());
+  EXPECT_EQ(meta_.name, "disk");
+  EXPECT_EQ(meta_.number, 5u);
+  ASSERT_EQ(rights->size(), 2u);
+  EXPECT_EQ((*rights)[0].session, SessionId(1));
+  EXPECT_EQ((*rights)[0].ino, InodeId(2));
+  EXPECT_EQ((*rights)[0].right, Right::kWrite);
+  EXPECT_EQ((*rights)[0].exceptions, 3u);
+  ASSERT_TRUE(client_->Revoke(kCtx, "other", SessionId(9), InodeId(8)).ok());
+  EXPECT_EQ(meta_.name, "other");
+  EXPECT_EQ(meta_.session, SessionId(9));
+  EXPECT_EQ(meta_.number, 8u);
+}
+
+// A caller that leaves frees what the server keeps for it.
+TEST_F(RpcDelegation, AWaitEndsWhenItsCallerLeaves) {
+  meta_.hold_polls = true;
+  CancelFlag flag;
+  OpContext cancelled;
+  cancelled.cancel = &flag;
+  auto canceller = RealScheduler().Spawn("cancel", [&] {
+    Notification never(RealScheduler());
+    while (meta_.polls_held == 0) never.WaitUntil(RealClock().Boot() + absl::Milliseconds(5));
+    flag.Cancel();
+  });
+  EXPECT_EQ(client_->Poll(cancelled, SessionId(1), {}, 0).code(), Code::kInterrupted);
+  canceller->Join();
+  EXPECT_EQ(client_->Poll(Within(absl::Milliseconds(100)), SessionId(1), {}, 0).code(), Code::kUnavailable);
+  EXPECT_EQ(meta_.polls_held, 2);
+  servers_.StopRpc();  // returns: both have been answered
+}
+
+TEST_F(RpcDelegation, WhatNoClientOfOursSends) {
+  grpc::ChannelArguments args;
+  args.SetMaxSendMessageSize(-1);
+  const auto stub = v1::Meta::NewStub(grpc::CreateCustomChannel(servers_.address(), grpc::InsecureChannelCredentials(), args));
+  const auto code = [&](auto method, const auto& request, auto reply) {
+    grpc::ClientContext call;
+    const grpc::Status status = (*stub.*method)(&call, request, &reply);
+    return status.ok() ? Code::kOk : FromGrpc(status, CallKind::kRead, "server").code();
+  };
+  v1::AcquireRequest acquire;
+  EXPECT_EQ(code(&v1::Meta::Stub::Acquire, acquire, v1::AcquireReply()), Code::kInvalid) << "no key";
+  acquire.mutable_key();
+  acquire.add_wants()->set_right(static_cast<v1::Right>(3));
+  EXPECT_EQ(code(&v1::Meta::Stub::Acquire, acquire, v1::AcquireReply()), Code::kInvalid);
+  EXPECT_EQ(code(&v1::Meta::Stub::Poll, v1::PollRequest(), v1::PollReply()), Code::kInvalid);
+  v1::AnswerRecallRequest answer;
+  EXPECT_EQ(code(&v1::Meta::Stub::AnswerRecall, answer, v1::AnswerRecallReply()), Code::kInvalid);
+  answer.mutable_key();
+  answer.mutable_keeps()->add_inos(1);
+  EXPECT_EQ(code(&v1::Meta::Stub::AnswerRecall, answer, v1::AnswerRecallReply()), Code::kInvalid) << "an inode without a right";
+  answer.mutable_keeps()->set_rights("\x05");
+  EXPECT_EQ(code(&v1::Meta::Stub::AnswerRecall, answer, v1::AnswerRecallReply()), Code::kInvalid);
+  answer.mutable_keeps()->set_rights("\x02");
+  EXPECT_EQ(code(&v1::Meta::Stub::AnswerRecall, answer, v1::AnswerRecallReply()), Code::kOk);
+  EXPECT_EQ(code(&v1::Meta::Stub::GiveBack, v1::GiveBackRequest(), v1::GiveBackReply()), Code::kInvalid);
+  EXPECT_EQ(code(&v1::Meta::Stub::Reclaim, v1::ReclaimRequest(), v1::ReclaimReply()), Code::kInvalid);
+  v1::RevokeRequest revoke;
+  revoke.set_disk(std::string(5000, 'x'));
+  EXPECT_EQ(code(&v1::Meta::Stub::Revoke, revoke, v1::RevokeReply()), Code::kInvalid);
+}
+
+}  // namespace
+}  // namespace archil
