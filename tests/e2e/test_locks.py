@@ -90,8 +90,14 @@ def wait_for(path, kind):
 class Locks(harness.ClusterTest):
     def setUp(self):
         self.open_fds = []
+        self.children = []
 
     def tearDown(self):
+        for child in self.children:
+            harness.end_process(child)
+            for pipe in (child.stdin, child.stdout):
+                with contextlib.suppress(OSError):
+                    pipe.close()
         for fd in self.open_fds:
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -118,6 +124,7 @@ class Locks(harness.ClusterTest):
         process = subprocess.Popen([sys.executable, __file__, "child", body, os.path.join(mount.path, "f"), *map(str, args)],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.cluster.processes.append(process)
+        self.children.append(process)
         return process
 
     def waits(self, mount):

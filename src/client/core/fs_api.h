@@ -205,14 +205,12 @@ class FsApi {
 
   // LOCK-1: file locks hold across mounts. kTryAgain: another owner is in the way, or stands before; kInterrupted: the context was
   // cancelled while it waited, and nothing has changed (flock: a lock to be converted may be lost); kDeadlock; kNoLocks.
-  virtual Status SetLock(const OpContext&, InodeId, HandleId, const LockCall&) { return Code::kNotImplemented; }
+  virtual Status SetLock(const OpContext& ctx, InodeId ino, HandleId handle, const LockCall& call) = 0;
   // A lock that `call` conflicts with, if any; pid 0: of another mount.
-  virtual Result<std::optional<FileLock>> TestLock(const OpContext&, InodeId, const LockCall&) {
-    return Code::kNotImplemented;
-  }
-  // A descriptor is closed by `owner`: its fcntl locks on the inode end, also if the wait for that is cancelled. Reports a
-  // loss as Fsync does. (Locks taken through a handle end with Release at the latest.)
-  virtual Status Flush(const OpContext&, InodeId, HandleId, uint64_t /* owner */) { return Ok(); }
+  virtual Result<std::optional<FileLock>> TestLock(const OpContext& ctx, InodeId ino, const LockCall& call) = 0;
+  // A descriptor is closed by `owner`: its fcntl locks on the inode end, also if the wait for that is cancelled. (Locks taken
+  // through a handle end with Release at the latest.)
+  virtual Status Flush(const OpContext& ctx, InodeId ino, HandleId handle, uint64_t owner) = 0;
 
   virtual Result<std::string> GetXattr(const OpContext& ctx, InodeId ino, std::string_view name) = 0;
   virtual Result<std::vector<std::string>> ListXattrs(const OpContext& ctx, InodeId ino) = 0;
