@@ -1,5 +1,6 @@
 // The contract of MetaService for the server in the same process.
 #include "tests/contract/meta_lock_contract.h"
+#include "tests/contract/meta_delegation_contract.h"
 #include "tests/contract/meta_service_contract.h"
 
 namespace archil {

@@ -4,6 +4,7 @@
 #include "common/rpc/server.h"
 #include "server/meta/service/meta_rpc.h"
 #include "tests/contract/meta_lock_contract.h"
+#include "tests/contract/meta_delegation_contract.h"
 #include "tests/contract/meta_service_contract.h"
 
 namespace archil {

@@ -161,6 +161,48 @@ TEST_F(DelegationTableTest, AnAnswerAboutTheDirectoryMayOvertakeThatAboutTheChil
   EXPECT_EQ(Has(kB, kFile), Right::kRead);
 }
 
+TEST_F(DelegationTableTest, NothingIsCalledCoveredWhileAnAnswerIsOwed) {
+  AddThree();
+  Get(kA, kDir, Right::kWrite);
+  Get(kA, kOther, Right::kWrite);
+  Ask(kB, {{kFile, Right::kRead}});
+  const uint64_t child = Message(kA).number;
+  // Moved to another directory of the session: that covers it, but the session may have given it up.
+  tree_.homes[kFile] = kOther;
+  table_.Committed(kA, {{kFile, {.left = {kDir}}}}, tree_);
+  EXPECT_EQ(Has(kA, kFile), Right::kWrite);
+  EXPECT_FALSE(table_.Covered(kA, kOther, kFile));
+  Answer(kA, child, Right::kNone);
+  EXPECT_FALSE(table_.Covered(kA, kOther, kFile));
+  EXPECT_EQ(Has(kA, kFile), Right::kNone);
+  tree_.homes[InodeId{13}] = kOther;
+  EXPECT_TRUE(table_.Covered(kA, kOther, InodeId{13}));
+  Ask(kC, {{kOther, Right::kRead}});
+  EXPECT_FALSE(table_.Covered(kA, kOther, InodeId{13})) << "the directory is recalled";
+}
+
+TEST_F(DelegationTableTest, ACoveredChildIsGivenBack) {
+  AddThree();
+  Get(kA, kDir, Right::kWrite);
+  ASSERT_TRUE(table_.GiveBack(kA, {kFile}, {}, tree_).ok());
+  EXPECT_EQ(Has(kA, kFile), Right::kNone);
+  EXPECT_EQ(Has(kA, kDir), Right::kWrite);
+  Get(kB, kFile, Right::kWrite);
+}
+
+TEST_F(DelegationTableTest, NothingNewBeforeTheAnswer) {
+  AddThree();
+  Get(kA, kDir, Right::kRead);
+  const uint64_t first = Ask(kB, {{kDir, Right::kWrite}});
+  const SessionMessage m = Message(kA);
+  table_.Cancel(first);
+  Ask(kA, {{kDir, Right::kRead}});
+  EXPECT_THAT(fx_.granted, IsEmpty());
+  Answer(kA, m.number, Right::kNone);
+  ASSERT_EQ(fx_.granted.size(), 1u);
+  EXPECT_GT(fx_.granted[0].grants[0].number, m.number);
+}
+
 TEST_F(DelegationTableTest, RequestsAreServedInOrder) {
   AddThree();
   Get(kA, kDir, Right::kRead);
