@@ -156,6 +156,13 @@ class Session {
     auto reply = meta_->Renew(Soon(), session_, key_, 0);
     ASSERT_TRUE(reply.ok()) << reply.error().ToString();
     EXPECT_EQ(reply->applied, seq_);
+    EXPECT_TRUE(reply->reclaim);
+    ReclaimRequest request;
+    request.session = session_;
+    request.key = key_;
+    request.alone = true;
+    const auto reclaimed = meta_->Reclaim(Soon(), request);
+    ASSERT_TRUE(reclaimed.ok()) << reclaimed.error().ToString();
   }
   void Close() { EXPECT_TRUE(meta_->CloseSession(Soon(), session_, key_).ok()); }
 
