@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/obs/log.h"
+
 namespace archil {
 namespace {
 
 constexpr uint64_t kLowInodes = 16384;   // fetch another range below this
 constexpr uint32_t kSegmentsPerCall = 2;
+constexpr absl::Duration kClockNoise = absl::Milliseconds(1);
 constexpr int kMessageThreads = 4;
 constexpr absl::Duration kPoll = absl::Seconds(20);        // of one call that waits for messages
 constexpr absl::Duration kPollPause = absl::Milliseconds(50);  // after one that failed
@@ -45,12 +48,17 @@ Status Session::Open(const OpContext& ctx) {
   request.sharing = config_.sharing;
   request.force = config_.force;
   const BootTime sent = env_.scheduler.clock().Boot();
+  const absl::Time sent_wall = env_.scheduler.clock().Wall();
   ARCHIL_ASSIGN_OR_RETURN(reply_, env_.meta.OpenSession(ctx, request));
+  const absl::Duration took = env_.scheduler.clock().Wall() - sent_wall;
+  // The server read its clock somewhere on the way: what lies within that is no difference between the clocks.
+  const absl::Duration offset = reply_.server_time - (sent_wall + took / 2);
+  const bool same = absl::AbsDuration(offset) <= took / 2 + kClockNoise;
   MutexLock lock(mu_);
   lease_ = reply_.lease;
   lease_end_ns_.store(absl::ToInt64Nanoseconds((sent + lease_).since_boot));
   if (reply_.inodes.count > 0) ranges_.push_back(reply_.inodes);
-  clock_offset_ns_.store(absl::ToInt64Nanoseconds(reply_.server_time - env_.scheduler.clock().Wall()));
+  clock_offset_ns_.store(same ? 0 : absl::ToInt64Nanoseconds(offset));
   return Ok();
 }
 
@@ -233,7 +241,7 @@ void Session::HeartbeatLoop() {
       MutexLock lock(mu_);
       // Every third of a lease while all is well; quickly while the server does not answer.
       const absl::Duration pause = state_ == State::kActive
-                                       ? lease_ / 3
+                                       ? std::max<absl::Duration>(lease_ / 3, absl::Milliseconds(20))
                                        : std::min<absl::Duration>(lease_ / 10, absl::Milliseconds(500));
       const BootTime next = env_.scheduler.clock().Boot() + pause;
       while (!stopping_ && !want_inodes_ && env_.scheduler.clock().Boot() < next) wake_.WaitUntil(mu_, next);
@@ -298,7 +306,12 @@ void Session::Answer(const RecallAnswer& answer) {
     ctx.cancel = &stop_;
     ctx.deadline = env_.scheduler.clock().Boot() + absl::Seconds(5);
     const Status told = env_.meta.AnswerRecall(ctx, reply_.session, key_, answer);
-    if (told.ok() || Note(told.error()).code() == Code::kFenced || told.error().band() == Band::kVerdict) return;
+    if (told.ok() || Note(told.error()).code() == Code::kFenced) return;
+    if (told.error().band() == Band::kVerdict) {
+      // Ours or the server's fault; whoever waits for it goes on when this session ends.
+      LogError("session.answer_refused", {{"message", answer.message}, {"error", told.error().ToString()}});
+      return;
+    }
     MutexLock lock(mu_);
     const BootTime until = env_.scheduler.clock().Boot() + pause;
     while (!Over() && !wake_.WaitUntil(mu_, until)) {

@@ -138,6 +138,12 @@ void Vfs::Install(const AcquireReply& reply, uint64_t stamp) {
       state.inodes.emplace(grant.ino, std::move(made));
     }
     if (!inode->valid) Refresh(*inode, reply.inodes[i]);
+    for (const InodeId child : grant.uncovered) {
+      Inode* known = state.Find(child);
+      if (known == nullptr || known->home != grant.ino) continue;
+      state.SetHome(*known, InodeId{});
+      if (!state.rights.Install(child, Right::kRead, grant.number, now)) known->valid = false;
+    }
   }
   for (const DirPage& page : reply.listings) {
     Inode* dir = state.Find(page.directory.attr.ino);
@@ -199,7 +205,7 @@ void Vfs::Recall(const SessionMessage& message) {
   state.rights.Close(message.ino);
   if (!FlushFor(message.ino).ok()) return;
   // 5, 6
-  answer.last = state.log.durable();
+  answer.last = wb_.told();
   GiveUp(message, answer);
   state.changed.SignalAll();
   ReleaseLock unlocked(state.mu);
@@ -347,7 +353,7 @@ void Vfs::RecallAlone(const SessionMessage& message) {
       wb_.state_.rights.EndAlone(answer.keeps, message.number, env_.scheduler.clock().Boot());
       wb_.state_.NothingFresh();
     }
-    answer.last = wb_.state_.log.durable();
+    answer.last = wb_.told();
     wb_.state_.changed.SignalAll();
   }
   FileLocks::Moving moving = locks_.Surrender();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/checksum.h"
+#include "common/obs/log.h"
 
 namespace archil {
 namespace {
@@ -284,6 +285,7 @@ Status Writeback::CommitOnce(const OpContext& ctx, Seq target) {
           (void)session_.Note(error);
         }
         Break(error.ToString());
+        LogError("writeback.commit_refused", {{"error", error.ToString()}, {"first", request.first.value}, {"last", request.last.value}});
         return Error(Code::kIo, state_.broken_reason);
       }
       counters.commit_retries.fetch_add(1);

@@ -64,6 +64,8 @@ class Writeback {
   void Break(std::string reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
 
   uint64_t dirty_bytes() const { return dirty_bytes_.load(); }
+  // The newest op that the server was told of: what lies between it and the durable one was absorbed.
+  Seq told() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return server_applied_; }
 
   struct Counters {
     std::atomic<uint64_t> ops_logged{0}, ops_sent{0}, ops_absorbed{0}, inodes_absorbed{0}, commits{0}, commit_retries{0},

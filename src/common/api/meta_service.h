@@ -151,6 +151,8 @@ struct Grant {
   InodeId ino;
   Right right = Right::kNone;  // at least what was wanted
   uint64_t number = 0;         // its own, or that of an older grant that is as good
+  // READ of a directory that has become WRITE: children that it does not cover any more, READ of their own remains.
+  std::vector<InodeId> uncovered;
 };
 
 struct AcquireReply {

@@ -137,6 +137,7 @@ void ToProto(const AcquireReply& reply, v1::AcquireReply* out) {
     grant->set_ino(g.ino.value);
     grant->set_right(ToProto(g.right));
     grant->set_number(g.number);
+    AddInodes(g.uncovered, grant->mutable_uncovered());
   }
   for (const InodeInfo& info : reply.inodes) ToProto(info, out->add_inodes());
   AddInodes(reply.missing, out->mutable_missing());
@@ -152,7 +153,8 @@ Result<AcquireReply> FromProto(v1::AcquireReply&& in) {
     grant.ino = InodeId(g.ino());
     ARCHIL_ASSIGN_OR_RETURN(grant.right, RightFromProto(g.right()));
     grant.number = g.number();
-    reply.grants.push_back(grant);
+    for (uint64_t ino : g.uncovered()) grant.uncovered.emplace_back(ino);
+    reply.grants.push_back(std::move(grant));
   }
   for (v1::Inode& i : *in.mutable_inodes()) {
     ARCHIL_ASSIGN_OR_RETURN(auto inode, FromProto(std::move(i)));

@@ -273,11 +273,10 @@ Grant DelegationTable::GrantOne(BranchId id, Branch& branch, Session& session, c
   if (own != nullptr && own->right >= want.right) return {want.ino, own->right, own->number};
   const uint64_t number = ++session.number;
   if (kind == Tree::Kind::kDirectory) {
-    GrantDirectory(id, branch, session, want.ino, want.right, number, tree);
-  } else {
-    branch.book.Put(want.ino, self, want.right, number, tree.HomeOf(id, want.ino));
+    return {want.ino, want.right, number, GrantDirectory(id, branch, session, want.ino, want.right, number, tree)};
   }
-  return {want.ino, want.right, number};
+  branch.book.Put(want.ino, self, want.right, number, tree.HomeOf(id, want.ino));
+  return {want.ino, want.right, number, {}};
 }
 
 const DelegationTable::WantedChildren& DelegationTable::Wanted(BranchId id, Branch& branch, Tree& tree) {
@@ -304,7 +303,7 @@ RightRecord& DelegationTable::PutDirectory(Branch& branch, SessionId self, Inode
 
 // Not covered is what others hold, what others wait for, or the holder itself still has to answer for: else one that asks for
 // the directory again and again could keep a child from who came earlier.
-void DelegationTable::GrantDirectory(BranchId id, Branch& branch, Session& session, InodeId dir, Right right, uint64_t number, Tree& tree) {
+std::vector<InodeId> DelegationTable::GrantDirectory(BranchId id, Branch& branch, Session& session, InodeId dir, Right right, uint64_t number, Tree& tree) {
   const SessionId self = session.holder.session;
   std::optional<RightRecord> before;
   if (const RightRecord* held = branch.book.Find(dir, self)) before = *held;
@@ -318,14 +317,17 @@ void DelegationTable::GrantDirectory(BranchId id, Branch& branch, Session& sessi
   branch.book.ForChildren(dir, [&](InodeId child, const std::vector<RightRecord>&) {
     if (session.recalls.contains(child)) record.exceptions.insert(child);
   });
-  if (!before) return;
-  // READ becomes WRITE: what it covered until now and does not any more stays with the session as it was, since it may use it until the
-  // grant arrives.
   std::vector<InodeId> uncovered;
+  if (!before) return uncovered;
+  // READ becomes WRITE: what it covered until now and does not any more stays with the session as it was, since it may use it until the
+  // grant arrives; the grant says so.
   for (InodeId child : record.exceptions) {
-    if (before->Covers(child) && branch.book.Find(child, self) == nullptr && tree.HomeOf(id, child) == dir) uncovered.push_back(child);
+    if (before->Covers(child) && tree.HomeOf(id, child) == dir) uncovered.push_back(child);
   }
-  for (InodeId child : uncovered) branch.book.Put(child, self, before->right, before->number, dir);
+  for (InodeId child : uncovered) {
+    if (branch.book.Find(child, self) == nullptr) branch.book.Put(child, self, before->right, before->number, dir);
+  }
+  return uncovered;
 }
 
 uint64_t DelegationTable::NewNumber(SessionId session) {

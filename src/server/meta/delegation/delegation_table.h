@@ -210,7 +210,8 @@ class DelegationTable {
   Grant GrantOne(BranchId id, Branch& branch, Session& session, const Want& want, Tree::Kind kind, Tree& tree);
   // Without what others hold.
   static RightRecord& PutDirectory(Branch& branch, SessionId self, InodeId dir, Right right, uint64_t number);
-  void GrantDirectory(BranchId id, Branch& branch, Session& session, InodeId dir, Right right, uint64_t number, Tree& tree);
+  // Children that fell out of what the session held on the directory before.
+  std::vector<InodeId> GrantDirectory(BranchId id, Branch& branch, Session& session, InodeId dir, Right right, uint64_t number, Tree& tree);
   const WantedChildren& Wanted(BranchId id, Branch& branch, Tree& tree);
   void EndSilent(Branch& branch, BootTime now, DelegationEffects& out);
   Error TooLate(const Request& request) const;
