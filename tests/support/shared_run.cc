@@ -61,7 +61,6 @@ std::optional<std::string> SharedRun::Open() {
   if (const Status started = cluster_.Start(); !started.ok()) return "start: " + started.error().ToString();
   const auto disk = cluster_.meta().CreateDisk({}, "model", 0);
   if (!disk.ok()) return "create disk: " + disk.error().ToString();
-  // The first is alone for a while; the others come when there is something to share.
   return MountAt(0);
 }
 
@@ -136,6 +135,14 @@ void SharedRun::Real::CloseSlots() {
 }
 
 std::optional<std::string> SharedRun::Step(const ModelOp& op) {
+  // The first is alone for a while; the others come when there is something to share.
+  if (++steps_ % 40 == 0) {
+    for (size_t i = 0; i < places_.size(); ++i) {
+      if (places_[i].mount != nullptr) continue;
+      if (auto failure = MountAt(static_cast<int>(i))) return failure;
+      break;
+    }
+  }
   if (op.kind == OpKind::kRemount) return Remount(static_cast<int>(random_->Below(places_.size())));
   if (op.kind == OpKind::kRestartServer) {
     cluster_.Stop();

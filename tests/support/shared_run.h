@@ -58,6 +58,7 @@ class SharedRun {
   void CloseSlotsOf(int place);
 
   ClusterSetup setup_;
+  uint64_t steps_ = 0;
   std::unique_ptr<Random> random_;
   std::unique_ptr<Random> mount_random_;
   MemCluster cluster_;

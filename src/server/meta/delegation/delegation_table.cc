@@ -328,7 +328,8 @@ void DelegationTable::Committed(SessionId session, const std::map<InodeId, Touch
       branch.book.Put(ino, session, Right::kWrite, own == nullptr ? 0 : own->number, home);
     }
     branch.book.SetHome(ino, home);
-    if (home) branch.book.ExceptOthers(home, session, ino);
+    // Only then: telling that it is open no more, say, takes nothing from those who hold its directory.
+    if (home && what.links_changed) branch.book.ExceptOthers(home, session, ino);
   }
 }
 
