@@ -22,6 +22,7 @@ struct Inode {
   uint32_t covered = 0;  // directories: inodes in memory whose home it is
   // What stands here is true: it was loaded (or born) under a right that was held since. Otherwise it is loaded again.
   bool valid = true;
+  bool gone = false;  // removed for good on another mount: no right is needed, nobody has one
   // Born here and never given up: no other mount can have it open.
   bool only_ours = false;
   bool told_open = false;       // a server was told that it is open here: it must hear of the last close

@@ -65,19 +65,19 @@ class MountState {
   bool Droppable(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     return inode.lookups == 0 && inode.opens == 0 && inode.pins == 0 && inode.last_op <= log.durable() &&
            !inode.in_dirty_list && !(inode.map && inode.map->has_memory()) && inode.ino() != kRootInode &&
-           inode.covered == 0 && inode.covered_last <= log.durable();
+           !claims.contains(inode.ino()) && inode.covered == 0 && inode.covered_last <= log.durable();
   }
 
   // --- What the mount may do with an inode in memory.
   bool MayRead(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return inode.valid && rights.MayRead(inode.ino(), inode.home);
+    return inode.valid && (inode.gone || rights.MayRead(inode.ino(), inode.home));
   }
   bool MayChange(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return inode.valid && !inode.sealed && rights.MayChange(inode.ino(), inode.home);
+    return inode.valid && (inode.gone || (!inode.sealed && rights.MayChange(inode.ino(), inode.home)));
   }
   // It holds what `right` asks for, whether or not it is just being given up.
   bool Holds(const Inode& inode, Right right) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return inode.valid && rights.RightOf(inode.ino(), inode.home) >= right;
+    return inode.valid && (inode.gone || rights.RightOf(inode.ino(), inode.home) >= right);
   }
   bool ReadsWait(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     return inode.sealed || rights.ReadsWait(inode.ino(), inode.home);

@@ -154,6 +154,7 @@ class Vfs final : public FsApi {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   AcquireRequest RequestFor(absl::Span<const Want> wants) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void Install(const AcquireReply& reply, uint64_t stamp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void Gone(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   bool AcquiresUpTo(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   bool Claimed(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void Recall(const SessionMessage& message);

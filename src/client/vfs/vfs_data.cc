@@ -89,6 +89,7 @@ Result<ReadReply> Vfs::Read(const OpContext& ctx, InodeId ino, uint64_t offset, 
         Inode& inode = *wb_.state_.Find(ino);
         if (inode.is_dir()) return Code::kIsDirectory;
         if (!inode.is_file()) return Code::kInvalid;
+        if (inode.gone) return Code::kStale;
         if (offset >= inode.attr.size) return ReadReply{};
         length = std::min<uint64_t>(length, inode.attr.size - offset);
         ARCHIL_ENSURE(EnsureChunks(ctx, inode, offset, length));
@@ -177,6 +178,7 @@ Result<size_t> Vfs::Write(const OpContext& ctx, InodeId ino, uint64_t offset, st
     ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}));
     if (wb_.state_.Find(ino)->is_dir()) return Code::kIsDirectory;
     if (!wb_.state_.Find(ino)->is_file()) return Code::kInvalid;
+    if (wb_.state_.Find(ino)->gone) return Code::kStale;
     ARCHIL_ENSURE(EnsureCapabilityKnown(ctx, *wb_.state_.Find(ino)));
     Inode& inode = *wb_.state_.Find(ino);
     const uint64_t at = append ? inode.attr.size : offset;
@@ -253,6 +255,7 @@ Status Vfs::Fallocate(const OpContext& ctx, InodeId ino, FallocateMode mode, uin
     Inode* inode = wb_.state_.Find(ino);
     if (inode->is_dir()) return Code::kIsDirectory;
     if (!inode->is_file()) return Code::kNotSupported;
+    if (inode->gone) return Code::kStale;
     const uint64_t end = keep ? std::min(offset + length, inode->attr.size) : offset + length;
     ClearRangeOp op;
     op.ino = ino;

@@ -44,6 +44,16 @@ AcquireRequest Vfs::RequestFor(absl::Span<const Want> wants) {
   request.session = session_.id();
   request.key = session_.key();
   bool reads_directory = false;
+  const auto add = [&](const Want& want) {
+    const auto same = [&](const Want& w) { return w.ino == want.ino; };
+    const auto it = std::find_if(request.wants.begin(), request.wants.end(), same);
+    if (it == request.wants.end()) {
+      request.wants.push_back(want);
+    } else {
+      it->right = Stronger(it->right, want.right);
+      it->list = it->list || want.list;
+    }
+  };
   for (Want want : wants) {
     Inode* inode = wb_.state_.Find(want.ino);
     const bool directory = inode == nullptr || inode->is_dir();
@@ -55,16 +65,10 @@ AcquireRequest Vfs::RequestFor(absl::Span<const Want> wants) {
       Inode* home = wb_.state_.Find(inode->home);
       if (home != nullptr && ++home->carved >= kCarvedAtMost) {
         home->carved = 0;
-        request.wants.push_back({home->ino(), Right::kWrite, false});
+        add({home->ino(), Right::kWrite, false});
       }
     }
-    const auto same = [&](const Want& w) { return w.ino == want.ino; };
-    if (const auto it = std::find_if(request.wants.begin(), request.wants.end(), same); it != request.wants.end()) {
-      it->right = Stronger(it->right, want.right);
-      it->list = it->list || want.list;
-    } else {
-      request.wants.push_back(want);
-    }
+    add(want);
   }
   if (reads_directory) {
     const BootTime now = env_.scheduler.clock().Boot();
@@ -117,9 +121,32 @@ Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const W
     if (reply.code() == Code::kReadOnly) return reply.error();
     return RetryLater(ctx, reply.error());
   }
-  if (believed && request.wants.size() == 1 && !reply->missing.empty()) return Code::kStale;
+  if (believed) {
+    for (const InodeId ino : reply->missing) {
+      Inode* inode = state.Find(ino);
+      // What is held was made here, and the server does not know it yet.
+      const bool ours = inode != nullptr && state.Holds(*inode, Right::kRead);
+      if (inode != nullptr && !ours && state.Fresh(ino, load.stamp())) Gone(*inode);
+      if (inode == nullptr && request.wants.size() == 1) return Code::kStale;
+    }
+  }
   Trim();
   return false;
+}
+
+// Its last name and handle are gone, on other mounts. Whoever still works in it or with it sees it without a name; it never comes back.
+void Vfs::Gone(Inode& inode) {
+  inode.gone = inode.valid = true;
+  inode.attr.nlink = 0;
+  inode.parent = InodeId{};
+  wb_.state_.SetHome(inode, InodeId{});
+  if (inode.is_dir()) {
+    inode.dir = std::make_unique<DirIndex>(true);
+    inode.attr.size = 0;
+  } else if (inode.is_file()) {
+    inode.map = std::make_unique<FileMap>(true);
+  }
+  if (!inode.xattrs) inode.xattrs.emplace();
 }
 
 void Vfs::Install(const AcquireReply& reply, uint64_t stamp) {
@@ -324,8 +351,8 @@ void Vfs::GiveUp(const SessionMessage& message, RecallAnswer& answer) {
     for (const InodeId ino : all) state.Find(ino)->only_ours = false;
     if (all.empty()) {
       if (state.rights.Of(message.ino) == Right::kNone) answer.kept = Right::kNone;
-    } else if (message.home) {
-      state.SetHome(*state.Find(message.ino), InodeId{});
+    } else if (Inode& inode = *state.Find(message.ino); !inode.is_dir()) {
+      state.SetHome(inode, InodeId{});  // all that is held on it is meant; a record of its own stays
     }
   }
   state.rights.GaveUp(message.ino, answer.kept, message.number);
