@@ -19,6 +19,7 @@ struct AgreementRules {
   bool exact_times = true;  // else: ordered
   bool atime = true;
   bool directory_sizes = true;
+  bool removed_directories = true;  // else: times and mode of a directory that has been removed are those that were last seen
 };
 
 class Agreement {

@@ -18,7 +18,10 @@ SharedRun::SharedRun(const ClusterSetup& setup, int mounts)
   setup_.mount.op_deadline = absl::Seconds(20);
   setup_.mount.fsync_deadline = absl::Seconds(20);
   owner_.fill(kNobody);
-  model_ = std::make_unique<ModelRun>(real_, AgreementRules{});
+  // Nobody tells a server that a directory is open: what others changed in one before they removed it cannot be seen any more.
+  AgreementRules rules;
+  rules.removed_directories = false;
+  model_ = std::make_unique<ModelRun>(real_, rules);
 }
 
 SharedRun::~SharedRun() {

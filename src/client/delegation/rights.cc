@@ -48,6 +48,7 @@ bool Rights::MayChange(InodeId ino, InodeId home) const {
     return it != recalls_.end() && it->second.closed;
   };
   if (closed(ino)) return false;
+  if (const auto it = recalls_.find(ino); it != recalls_.end() && it->second.names_closed) return false;
   if (Of(ino) == Right::kWrite) return true;
   return home && Of(home) == Right::kWrite && !closed(home);
 }
@@ -72,7 +73,9 @@ bool Rights::ReadsWait(InodeId ino, InodeId home) const {
   return closed(ino) || (home && Of(ino) == Right::kNone && closed(home));
 }
 
-void Rights::BeginRecall(InodeId ino, Right keep) { recalls_[ino] = Recall{keep, false}; }
+void Rights::BeginRecall(InodeId ino, Right keep) { recalls_[ino] = Recall{keep, false, false}; }
+
+void Rights::CloseNames(InodeId ino) { recalls_[ino].names_closed = true; }
 
 void Rights::Close(InodeId ino) { recalls_[ino].closed = true; }
 

@@ -42,6 +42,8 @@ class Rights {
 
   // --- a recall of `ino`, which leaves `keep`
   void BeginRecall(InodeId ino, Right keep);
+  // A directory: its own names and attributes change no more; what it covers goes on.
+  void CloseNames(InodeId ino);
   // From here on no change is acknowledged, and nothing is read if nothing stays.
   void Close(InodeId ino);
   // A read would have to wait until the right is gone (and is asked for again).
@@ -68,6 +70,7 @@ class Rights {
   };
   struct Recall {
     Right keep = Right::kNone;
+    bool names_closed = false;
     bool closed = false;
   };
   bool alone_ = false;

@@ -196,6 +196,8 @@ fuse_file_info FileInfoOf(const OpenReply& open, int flags) {
 
 bool Create(Session& s, fuse_req_t req, const OpContext& ctx, InodeId parent, View name, uint32_t mode, int flags) {
   const Result<CreateReply> created = s.fs().Create(ctx, parent, name, mode, flags);
+  // Another mount made the name since the kernel looked for it: it walks the path again, once, and opens what it finds.
+  if (created.code() == Code::kExists && (flags & O_EXCL) == 0) return ReplyError(req, Code::kStale);
   if (!created.ok()) return ReplyError(req, created.code());
   const fuse_entry_param e = EntryParamOf(s, created->entry);
   const fuse_file_info fi = FileInfoOf(created->open, flags);

@@ -11,6 +11,7 @@ namespace {
 constexpr uint64_t kListAtOnce = 16384;   // names: larger directories are not listed with the right
 constexpr uint32_t kWalkAfter = 2;        // directories asked for in a row before more are asked for at once
 constexpr uint32_t kPrefetch = 8192;      // entries then
+constexpr uint64_t kListAgain = 1024;     // names of a directory that is listed again for what lies below it
 constexpr absl::Duration kWalkPause = absl::Milliseconds(500);
 constexpr absl::Duration kAcquireAttempt = absl::Seconds(20);
 constexpr uint32_t kCarvedAtMost = 4;     // files of a directory wanted for writing one by one, before all of it is wanted
@@ -75,6 +76,11 @@ AcquireRequest Vfs::RequestFor(absl::Span<const Want> wants) {
     walk_ = now - last_walk_ < kWalkPause ? walk_ + 1 : 0;
     last_walk_ = now;
     if (walk_ >= kWalkAfter) request.prefetch = kPrefetch;
+    // What lies below the neighbours as well: below what is listed again.
+    for (Want& want : request.wants) {
+      const Inode* inode = wb_.state_.Find(want.ino);
+      if (request.prefetch > 0 && inode != nullptr && inode->is_dir() && inode->attr.size <= kListAgain) want.list = true;
+    }
   }
   return request;
 }
@@ -227,6 +233,7 @@ void Vfs::Recall(const SessionMessage& message) {
   // 3: while changes go on; then once more for the little that came meanwhile, with everything at rest.
   if (message.keep == Right::kNone) DropFromKernel(message.ino);
   if (!FlushFor(message.ino).ok()) return;  // the mount is at its end
+  state.rights.CloseNames(message.ino);
   if (message.keep == Right::kNone) SealFromKernel(message.ino);
   // 4
   state.rights.Close(message.ino);
@@ -312,15 +319,12 @@ std::vector<KernelCache::Drop> Vfs::KernelDrops(InodeId ino) {
 Status Vfs::FlushFor(InodeId ino) {
   OpContext ctx;
   ctx.cancel = &stop_;
-  for (;;) {
-    Inode* inode = wb_.state_.Find(ino);
-    if (inode == nullptr) return Ok();
-    wb_.Take(*inode);
-    if (inode->is_dir()) wb_.TakeCovered(*inode);
-    const Seq target = std::max(inode->last_op, inode->covered_last);
-    if (target <= wb_.state_.log.durable()) return Ok();
-    ARCHIL_RETURN_IF_ERROR(wb_.MakeDurable(ctx, target));
-  }
+  Inode* inode = wb_.state_.Find(ino);
+  if (inode == nullptr) return Ok();
+  wb_.Take(*inode);
+  if (inode->is_dir()) wb_.TakeCovered(*inode);
+  // What comes after this moment is the next flush's: somebody who goes on changing must not keep it from ending.
+  return wb_.MakeDurable(ctx, std::max(inode->last_op, inode->covered_last));
 }
 
 void Vfs::GiveUpInode(Inode& inode, RecallAnswer& answer) {

@@ -46,6 +46,9 @@ TEST(Rights, WhatIsGivenUpIsNotCachedThenNotChangedThenGone) {
   rights.BeginRecall(kDir, Right::kNone);
   EXPECT_FALSE(rights.MayCache(kDir, kNoHome));
   EXPECT_FALSE(rights.MayCache(kFile, kDir));
+  EXPECT_TRUE(rights.MayChange(kDir, kNoHome));
+  rights.CloseNames(kDir);
+  EXPECT_FALSE(rights.MayChange(kDir, kNoHome));
   EXPECT_TRUE(rights.MayChange(kFile, kDir));
   EXPECT_FALSE(rights.ReadsWait(kFile, kDir));
   rights.Close(kDir);
