@@ -8,7 +8,7 @@ set -euo pipefail
 
 build_packages="g++ cmake ninja-build ccache mold pkg-config git libfuse3-dev fuse3 libgrpc++-dev protobuf-compiler
   protobuf-compiler-grpc libprotobuf-dev librocksdb-dev libabsl-dev libspdlog-dev libfmt-dev libgtest-dev libgmock-dev
-  libcurl4-openssl-dev libxxhash-dev python3"
+  libcurl4-openssl-dev libxxhash-dev python3 ca-certificates"
 test_packages="clang-14 libclang-rt-14-dev sqlite3 rsync make gcc dpkg-dev util-linux"
 
 case "${1:-}" in
@@ -30,6 +30,8 @@ fi
 [ -n "$missing" ] || exit 0
 
 say "installing$missing"
+# Before anything is hidden in a log: this asks for the password, and says what is wrong.
+as_root apt-get --version >/dev/null || fail "could not become root" "run this once as root: scripts/deps.sh ${1:-}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 install() {

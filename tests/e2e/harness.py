@@ -183,8 +183,9 @@ def _janitor(pipe, folder):
     for value in pids:
         pid, start = value.split()
         if process_start(int(pid)) == start:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(int(pid), signal.SIGKILL)  # each leads a group; of a script also its children are in it
+    end_daemons(folder)
     if os.environ.get("ARCHIL_E2E_KEEP") != "1":
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -196,6 +197,29 @@ def process_start(pid):
             return f.read().rsplit(")", 1)[1].split()[19]
     except OSError:
         return None
+
+
+def daemons(folder):
+    """Pids of the servers and mount daemons below a cluster's folder, which their command lines name. Finds those that a
+    script started, and that nobody here is the parent of."""
+    found = []
+    for pid in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if pid.isdigit() and os.path.basename(os.readlink(f"/proc/{pid}/exe")).split()[0] in ("archil", "archild"):
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    if any(word.startswith(os.fsencode(folder) + b"/") for word in f.read().split(b"\0")):
+                        found.append(int(pid))
+    return sorted(found)
+
+
+def end_daemons(folder, limit=10):
+    """SIGKILL, and waits until they are gone; those that are stuck in the kernel are given up after `limit`."""
+    end = time.monotonic() + limit
+    while (found := daemons(folder)) and time.monotonic() < end:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
 
 
 def start_janitor(folder):
@@ -389,7 +413,7 @@ class Cluster:
             take_away(mount.path)
         for process in self.processes:
             end_process(process)
-        # What a daemonised mount left, and what ended in the meantime, is the janitor's.
+        end_daemons(self.folder)
         if keep:
             os.replace(self._notes, self._notes + ".done")
             open(self._notes, "w", encoding="utf-8").close()

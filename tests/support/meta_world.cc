@@ -59,7 +59,11 @@ MetaWorld::MetaWorld(uint32_t data_servers, Scheduler& scheduler) : data(data_se
 MetaWorld::~MetaWorld() { Stop(); }
 
 Status MetaWorld::Start() {
-  MetaServerEnv env{scheduler_, *random, files, faults, data, [this](const std::string& dir) { return states.Open(dir); }};
+  const auto open_state = [this](const std::string& dir) -> Result<std::unique_ptr<KvStore>> {
+    ARCHIL_ASSIGN_OR_RETURN(auto state, states.Open(dir));
+    return wrap_state ? wrap_state(std::move(state)) : std::move(state);
+  };
+  MetaServerEnv env{scheduler_, *random, files, faults, data, open_state};
   ARCHIL_ASSIGN_OR_RETURN(server_, MetaServer::Open(env, config));
   return Ok();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -57,6 +58,8 @@ class MetaWorld {
   StateDisks states;
   Faults faults;
   std::unique_ptr<Random> random = SeededRandom(7);
+  // Put around each state that is opened, if set.
+  std::function<std::unique_ptr<KvStore>(std::unique_ptr<KvStore>)> wrap_state;
 
  private:
   Scheduler& scheduler_;

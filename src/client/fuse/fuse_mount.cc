@@ -92,6 +92,7 @@ class FuseMountImpl final : public FuseMount {
   static ssize_t SendHook(int fd, iovec* iov, int count, void* self);
   static ssize_t ReadHook(int fd, void* buf, size_t size, void* self);
   void EnlargeReadahead(const MountEntry& mount);
+  bool Severed() const;
 
   Scheduler& scheduler_;
   const FuseOptions options_;
@@ -315,6 +316,12 @@ void FuseMountImpl::Abort() {
   }
 }
 
+// True if the connection has ended: unmounted or aborted.
+bool FuseMountImpl::Severed() const {
+  pollfd device = {fd_, 0, 0};
+  return poll(&device, 1, 0) == 1 && (device.revents & POLLERR) != 0;
+}
+
 void FuseMountImpl::Stop() {
   {
     MutexLock lock(mu_);
@@ -334,7 +341,11 @@ void FuseMountImpl::Stop() {
     umount2(options_.mountpoint.c_str(), MNT_DETACH);
   }
   notifier_.Stop();
-  fuse_session_destroy(std::exchange(se_, nullptr));  // closes the device
+  // libfuse frees its copy of the mount point only here. While the connection lives it would also unmount what is at that path by
+  // now, which need not be ours; then the copy is left.
+  if (Severed()) fuse_session_unmount(se_);
+  fuse_session_destroy(std::exchange(se_, nullptr));
+  fd_ = -1;  // closed by either of the two
   if (stop_fd_ >= 0) close(std::exchange(stop_fd_, -1));
 }
 

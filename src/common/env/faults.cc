@@ -9,7 +9,7 @@
 namespace archil {
 
 Status Faults::Arm(std::string_view spec) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   while (!spec.empty()) {
     const size_t comma = spec.find(',');
     const std::string_view part = spec.substr(0, comma);
@@ -43,7 +43,7 @@ Status Faults::Arm(std::string_view spec) {
 Status Faults::HitSlow(std::string_view point) {
   Action action;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(mu_);
     const auto it = rules_.find(point);
     if (it == rules_.end()) return Ok();
     if (--it->second.countdown > 0) return Ok();

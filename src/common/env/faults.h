@@ -12,8 +12,8 @@
 #include <string_view>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "common/base/result.h"
+#include "common/env/sched.h"
 
 namespace archil {
 
@@ -39,7 +39,8 @@ class Faults {
 
   std::atomic<bool> armed_{false};
   std::atomic<uint64_t> fired_{0};
-  absl::Mutex mu_;
+  // Held over nothing that blocks, so a simulated scheduler need not know of it.
+  Mutex mu_{RealScheduler()};
   std::map<std::string, Rule, std::less<>> rules_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -88,14 +88,14 @@ class MemFiles::Handle final : public File {
         generation_(generation) {}
 
   ~Handle() override {
-    absl::MutexLock lock(&files_.mu_);
+    MutexLock lock(files_.mu_);
     --files_.open_;
     if (lock_ && generation_ == files_.generation_) files_.locks_.erase(path_);
     node_.reset();  // may be the last reference; its size is subtracted under the lock
   }
 
   Result<std::string> Read(uint64_t offset, size_t length) override {
-    absl::MutexLock lock(&files_.mu_);
+    MutexLock lock(files_.mu_);
     ARCHIL_RETURN_IF_ERROR(Usable());
     ARCHIL_RETURN_IF_ERROR(files_.Injection(Call::kRead, path_));
     if (offset >= node_->current.size()) return std::string();
@@ -105,7 +105,7 @@ class MemFiles::Handle final : public File {
   Status Write(uint64_t offset, std::string_view bytes) override {
     if (bytes.empty()) return Ok();
     files_.CallHook(Call::kWrite, path_);
-    absl::MutexLock lock(&files_.mu_);
+    MutexLock lock(files_.mu_);
     ARCHIL_RETURN_IF_ERROR(UsableForWrite());
     ARCHIL_RETURN_IF_ERROR(files_.Injection(Call::kWrite, path_));
     return Do(Change{offset, std::string(bytes)}, std::max<uint64_t>(node_->current.size(), offset + bytes.size()));
@@ -113,7 +113,7 @@ class MemFiles::Handle final : public File {
 
   Status Truncate(uint64_t size) override {
     files_.CallHook(Call::kTruncate, path_);
-    absl::MutexLock lock(&files_.mu_);
+    MutexLock lock(files_.mu_);
     ARCHIL_RETURN_IF_ERROR(UsableForWrite());
     ARCHIL_RETURN_IF_ERROR(files_.Injection(Call::kTruncate, path_));
     return Do(Change{size, std::nullopt}, size);
@@ -121,7 +121,7 @@ class MemFiles::Handle final : public File {
 
   Status Sync() override {
     files_.CallHook(Call::kSync, path_);
-    absl::MutexLock lock(&files_.mu_);
+    MutexLock lock(files_.mu_);
     ARCHIL_RETURN_IF_ERROR(Usable());
     if (files_.TakeStep() != Step::kGo) return Code::kIo;
     const Status injected = files_.Injection(Call::kSync, path_);
@@ -133,7 +133,7 @@ class MemFiles::Handle final : public File {
   }
 
   Result<uint64_t> Size() override {
-    absl::MutexLock lock(&files_.mu_);
+    MutexLock lock(files_.mu_);
     ARCHIL_RETURN_IF_ERROR(Usable());
     return static_cast<uint64_t>(node_->current.size());
   }
@@ -172,14 +172,14 @@ MemFiles::MemFiles() : lossy_syncs_(SeededRandom(1)), used_(std::make_shared<uin
 MemFiles::~MemFiles() = default;
 
 void MemFiles::Crash(Random& random) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   std::set<const Node*> done;
   CrashDir(*root_, random, &done);
   EndGeneration();
 }
 
 void MemFiles::KillProcess() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   EndGeneration();
 }
 
@@ -224,49 +224,49 @@ void MemFiles::CrashFile(Node& node, Random& random) {
 }
 
 void MemFiles::FailAfter(uint64_t steps) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   stop_at_ = steps_ + steps;
 }
 
 void MemFiles::NeverFail() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   stop_at_ = std::numeric_limits<uint64_t>::max();
 }
 
 bool MemFiles::stopped() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   return stopped_;
 }
 
 uint64_t MemFiles::steps() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   return steps_;
 }
 
 void MemFiles::OnStep(std::function<void(Call, const std::string&)> hook) { hook_ = std::move(hook); }
 
 void MemFiles::FailNext(Call call, std::string path_part, Code code, uint64_t skip) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   injected_.push_back({call, std::move(path_part), code, skip});
 }
 
 void MemFiles::SetCapacity(uint64_t bytes) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   capacity_ = bytes;
 }
 
 uint64_t MemFiles::used_bytes() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   return *used_;
 }
 
 uint64_t MemFiles::open_files() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   return open_;
 }
 
 Status MemFiles::FlipByte(const std::string& path, uint64_t offset) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   ARCHIL_ASSIGN_OR_RETURN(const NodePtr node, Find(path));
   if (node->is_directory) return Error(Code::kIsDirectory, path);
   if (offset >= node->current.size()) return Error(Code::kInvalid, path + " is shorter");
@@ -354,7 +354,7 @@ std::unique_ptr<File> MemFiles::MakeHandle(NodePtr node, std::string path, bool 
 
 Result<std::unique_ptr<File>> MemFiles::Open(const std::string& path, OpenMode mode) {
   CallHook(Call::kOpen, path);
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   ARCHIL_RETURN_IF_ERROR(Alive());
   ARCHIL_RETURN_IF_ERROR(Injection(Call::kOpen, path));
   std::string name;
@@ -372,7 +372,7 @@ Result<std::unique_ptr<File>> MemFiles::Open(const std::string& path, OpenMode m
 }
 
 Result<bool> MemFiles::Exists(const std::string& path) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   const Result<NodePtr> found = Find(path);
   if (found.ok()) return true;
   if (found.code() == Code::kNotFound || found.code() == Code::kNotDirectory) return false;
@@ -380,14 +380,14 @@ Result<bool> MemFiles::Exists(const std::string& path) {
 }
 
 Result<FileInfo> MemFiles::Stat(const std::string& path) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   ARCHIL_ASSIGN_OR_RETURN(const NodePtr node, Find(path));
   return FileInfo{node->is_directory, node->current.size()};
 }
 
 Status MemFiles::Remove(const std::string& path) {
   CallHook(Call::kRemove, path);
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   ARCHIL_ASSIGN_OR_RETURN(const NodePtr node, Find(path));
   if (node->is_directory) return Error(Code::kIsDirectory, path);
   ARCHIL_RETURN_IF_ERROR(Injection(Call::kRemove, path));
@@ -407,7 +407,7 @@ Status MemFiles::RemoveChildren(const NodePtr& dir) {
 
 Status MemFiles::RemoveTree(const std::string& path) {
   CallHook(Call::kRemove, path);
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   const Result<NodePtr> found = Find(path);
   if (!found.ok()) return found.code() == Code::kNotFound ? Ok() : Status(found.error());
   const NodePtr node = *found;
@@ -420,7 +420,7 @@ Status MemFiles::RemoveTree(const std::string& path) {
 
 Status MemFiles::Rename(const std::string& from, const std::string& to) {
   CallHook(Call::kRename, from);
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   ARCHIL_RETURN_IF_ERROR(Alive());
   ARCHIL_RETURN_IF_ERROR(Injection(Call::kRename, from));
   std::string from_name;
@@ -442,7 +442,7 @@ Status MemFiles::Rename(const std::string& from, const std::string& to) {
 
 Status MemFiles::Link(const std::string& from, const std::string& to) {
   CallHook(Call::kLink, from);
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   ARCHIL_RETURN_IF_ERROR(Alive());
   ARCHIL_RETURN_IF_ERROR(Injection(Call::kLink, from));
   ARCHIL_ASSIGN_OR_RETURN(const NodePtr node, Find(from));
@@ -454,7 +454,7 @@ Status MemFiles::Link(const std::string& from, const std::string& to) {
 }
 
 Status MemFiles::MakeDirs(const std::string& path) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   ARCHIL_RETURN_IF_ERROR(Alive());
   NodePtr dir = root_;
   for (const std::string& part : Split(path)) {
@@ -478,7 +478,7 @@ Status MemFiles::MakeDirs(const std::string& path) {
 }
 
 Result<std::vector<std::string>> MemFiles::List(const std::string& dir) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   ARCHIL_ASSIGN_OR_RETURN(const NodePtr node, Find(dir));
   if (!node->is_directory) return Error(Code::kNotDirectory, dir);
   std::vector<std::string> names;
@@ -488,7 +488,7 @@ Result<std::vector<std::string>> MemFiles::List(const std::string& dir) {
 
 Status MemFiles::SyncDir(const std::string& dir) {
   CallHook(Call::kSyncDir, dir);
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   ARCHIL_ASSIGN_OR_RETURN(const NodePtr node, Find(dir));
   if (!node->is_directory) return Error(Code::kNotDirectory, dir);
   if (TakeStep() != Step::kGo) return Code::kIo;
@@ -498,13 +498,13 @@ Status MemFiles::SyncDir(const std::string& dir) {
 }
 
 Result<uint64_t> MemFiles::FreeBytes(const std::string& path) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   ARCHIL_ASSIGN_OR_RETURN(const NodePtr node, Find(path));
   return capacity_ - std::min(capacity_, *used_);
 }
 
 Result<std::unique_ptr<File>> MemFiles::LockFile(const std::string& path) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(mu_);
   ARCHIL_RETURN_IF_ERROR(Alive());
   std::string name;
   ARCHIL_ASSIGN_OR_RETURN(const NodePtr dir, FindParent(path, &name));

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "common/env/files.h"
 #include "common/env/random.h"
+#include "common/env/sched.h"
 
 namespace archil {
 
@@ -104,7 +104,8 @@ class MemFiles final : public Files {
   static void CrashFile(Node& node, Random& random);
   static void CrashDir(Node& dir, Random& random, std::set<const Node*>* done);
 
-  mutable absl::Mutex mu_;
+  // Held over nothing that blocks, so a simulated scheduler need not know of it.
+  mutable Mutex mu_{RealScheduler()};
   std::function<void(Call, const std::string&)> hook_;
   NodePtr root_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> locks_ ABSL_GUARDED_BY(mu_);

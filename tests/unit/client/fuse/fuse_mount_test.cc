@@ -284,6 +284,23 @@ TEST_F(FuseMountTest, BusyMountIsNotUnmountedUnlessLazily) {
   EXPECT_TRUE(m.mount().ended());
 }
 
+TEST_F(FuseMountTest, StoppingLeavesTheNextMountOnThatPathAlone) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "libfuse's copy of the mount point is left here";
+#endif
+  Mounted m;
+  const int fd = open(m.Path("f").c_str(), O_RDWR | O_CREAT, 0644);  // keeps the connection
+  ASSERT_TRUE(m.mount().Unmount(true).ok());
+  ASSERT_EQ(mount("next", m.root().c_str(), "tmpfs", 0, nullptr), 0);
+  m.mount().Stop();
+  const auto next = FindMount(m.root());
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(next->type, "tmpfs");
+  EXPECT_EQ(umount2(m.root().c_str(), 0), 0);
+  EXPECT_EQ(write(fd, "gone", 4), -1);
+  close(fd);
+}
+
 TEST_F(FuseMountTest, MountingOnNothingIsRefused) {
   MemFsApi fs(RealScheduler());
   FuseOptions options;

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <set>
+
+#include "common/env/sched.h"
 
 namespace archil {
 namespace {
@@ -195,6 +198,32 @@ TEST(MemFiles, FlippedBytesStayFlipped) {
   files.Crash(*random);
   EXPECT_NE(*ReadWholeFile(files, "/f"), "abc");
   EXPECT_EQ(files.FlipByte("/f", 3).code(), Code::kInvalid);
+}
+
+TEST(MemFiles, OneThreadAppendsWhileOthersReadAndMakeFilesOfTheirOwn) {
+  constexpr int kThreads = 3;
+  constexpr uint64_t kRounds = 300;
+  MemFiles files;
+  auto shared = files.Open("/shared", OpenMode::kCreateNew);
+  ASSERT_TRUE(shared.ok());
+  std::atomic<uint64_t> wrong{0};
+  std::vector<std::unique_ptr<Thread>> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.push_back(RealScheduler().Spawn("reader", [&, t] {
+      const std::string own = "/own" + std::to_string(t);
+      for (uint64_t i = 0; i < kRounds; ++i) {
+        const auto bytes = (*shared)->Read(0, kRounds);
+        wrong += !bytes.ok() || bytes->find_first_not_of('x') != std::string::npos;
+        wrong += !WriteFileAtomically(files, own, std::string(i, 'o')).ok();
+      }
+    }));
+  }
+  for (uint64_t i = 0; i < kRounds; ++i) wrong += !(*shared)->Write(i, "x").ok() || !(*shared)->Sync().ok();
+  for (auto& thread : threads) thread->Join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(*ReadWholeFile(files, "/shared"), std::string(kRounds, 'x'));
+  EXPECT_EQ(files.used_bytes(), kRounds + kThreads * (kRounds - 1));
+  EXPECT_EQ(files.open_files(), 1u);
 }
 
 }  // namespace
