@@ -132,11 +132,13 @@ class SessionTest : public ::testing::Test {
 
   void Start() {
     ASSERT_TRUE(session_.Open(OpContext{}).ok());
-    session_.Start([this](Session::State state) {
+    Session::Events events;
+    events.on_change = [this](Session::State state) {
       std::lock_guard<std::mutex> lock(mu_);
       states_.push_back(state);
       cv_.notify_all();
-    });
+    };
+    session_.Start(std::move(events));
   }
   void Await(Session::State state) {
     std::unique_lock<std::mutex> lock(mu_);
