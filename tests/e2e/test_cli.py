@@ -87,18 +87,57 @@ class Cli(harness.ClusterTest):
         self.refused(BAD_MOUNTPOINT, "mount", "e", self.cluster.path("mnt"))
 
     def test_held_elsewhere(self):
-        mount = self.start()
+        mount = self.start("--exclusive")
         other = self.cluster.path("other")
-        os.mkdir(other)
-        self.refused(HELD_ELSEWHERE, "mount", "d", other)
+        os.makedirs(other)
+        for more in ([], ["--exclusive"]):
+            result = self.refused(HELD_ELSEWHERE, "mount", "d", other, *more)
+            self.assertIn(mount.path, result.err)  # who holds it
         self.refused(HELD_ELSEWHERE, "disk", "delete", "d")
-        with open(os.path.join(mount.path, "f"), "w", encoding="ascii") as f:
-            f.write("the holder goes on")
+        self.refused(USAGE, "mount", "d", other, "--force")
         mount.unmount()
-        second = self.cluster.mount("d", "other")
-        self.assertEqual(os.listdir(second.path), ["f"])
-        second.unmount()
+        # A shared mount refuses an exclusive one; force ends the one that is there.
+        shared = self.cluster.mount("d", "shared")
+        self.refused(HELD_ELSEWHERE, "mount", "d", other, "--exclusive")
+        forced = self.cluster.mount("d", "forced", "--exclusive", "--force")
+        harness.until("the other one knows that it was ended", lambda: shared.status()["state"] == "fenced", 30)
+        with open(os.path.join(forced.path, "f"), "w", encoding="ascii") as f:
+            f.write("mine")
+        forced.unmount()
+        self.cluster.archil("unmount", "--force", shared.path, check=False, timeout=20)
         self.cluster.archil("disk", "delete", "d")
+
+    def test_clients_delegations_and_revoke(self):
+        a = self.start()
+        os.makedirs(os.path.join(a.path, "d", "e"))
+        self.assertEqual([row["scope"] for row in json.loads(self.cluster.archil("delegations", a.path, "--json").out)], ["everything"])
+        clients = json.loads(self.cluster.archil("clients", "d", "--json").out)
+        self.assertEqual([(c["alone"], c["silent"]) for c in clients], [(True, False)])
+        b = self.cluster.mount("d", "b")
+        with open(os.path.join(b.path, "d", "f"), "w", encoding="ascii") as f:
+            f.write("b")
+        rows = {row["path"]: row for row in json.loads(self.cluster.archil("delegations", b.path, "--json").out)}
+        self.assertEqual((rows["/d"]["mode"], rows["/d"]["scope"]), ("write", "directory"))
+        self.assertEqual(rows["/d"]["inode"], os.stat(os.path.join(b.path, "d")).st_ino)
+        self.assertIn("/d", self.cluster.archil("delegations", b.path).out)
+        clients = {c["client"]: c for c in json.loads(self.cluster.archil("clients", "d", "--json").out)}
+        self.assertEqual(sorted(clients), sorted([a.status()["session"], b.status()["session"]]))
+        self.assertGreaterEqual(clients[b.status()["session"]]["write"], 1)
+        self.assertIn(b.path, self.cluster.archil("clients", "d").out)
+        # One inode: it is given back, nothing is lost.
+        held = str(rows["/d"]["inode"])
+        self.cluster.archil("revoke", "d", "--client", str(b.status()["session"]), "--inode", held)
+        paths = [row["path"] for row in json.loads(self.cluster.archil("delegations", b.path, "--json").out)]
+        self.assertNotIn("/d", paths)
+        self.assertEqual(open(os.path.join(a.path, "d", "f"), encoding="ascii").read(), "b")
+        # The whole client.
+        self.cluster.archil("revoke", "d", "--client", str(b.status()["session"]))
+        harness.until("it knows that it was ended", lambda: b.status()["state"] == "fenced", 30)
+        self.assertEqual(len(json.loads(self.cluster.archil("clients", "d", "--json").out)), 1)
+        self.refused(USAGE, "revoke", "d")
+        self.refused(NO_SUCH_DISK, "clients", "nosuch")
+        self.cluster.archil("unmount", "--force", b.path, check=False, timeout=20)
+        a.unmount()
 
     def test_permission(self):
         if os.geteuid() != 0:
