@@ -244,7 +244,8 @@ void Session::HeartbeatLoop() {
                                        ? std::max<absl::Duration>(lease_ / 3, absl::Milliseconds(20))
                                        : std::min<absl::Duration>(lease_ / 10, absl::Milliseconds(500));
       const BootTime next = env_.scheduler.clock().Boot() + pause;
-      while (!stopping_ && !want_inodes_ && env_.scheduler.clock().Boot() < next) wake_.WaitUntil(mu_, next);
+      while (!stopping_ && !want_inodes_ && !beat_now_ && env_.scheduler.clock().Boot() < next) wake_.WaitUntil(mu_, next);
+      beat_now_ = false;
       if (stopping_ || state_ == State::kFenced || state_ == State::kClosed) return;
       want_inodes = std::exchange(want_inodes_, false);
     }
@@ -271,7 +272,11 @@ void Session::PollLoop() {
     MutexLock lock(mu_);
     if (Over()) return;
     if (!reply.ok() || reply->reclaim) {
-      // The heartbeat finds out what is wrong, and reclaims.
+      // The heartbeat finds out what is wrong, and reclaims; not only when its time has come.
+      if (state_ == State::kActive) {
+        beat_now_ = true;
+        wake_.SignalAll();
+      }
       const BootTime until = env_.scheduler.clock().Boot() + kPollPause;
       while (!Over() && !wake_.WaitUntil(mu_, until)) {
       }

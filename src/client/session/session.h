@@ -78,7 +78,7 @@ class Session {
   void PollLoop();
   void MessageLoop();
   void Reclaim(const OpContext& ctx);
-  bool Over();
+  bool Over() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Beat(bool want_inodes);
   void Renewed(BootTime sent, const RenewReply& reply);
   void SetState(State state, std::string detail);
@@ -103,6 +103,7 @@ class Session {
   absl::Duration lease_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool want_inodes_ ABSL_GUARDED_BY(mu_) = false;
+  bool beat_now_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<InodeRange> ranges_ ABSL_GUARDED_BY(mu_);
   std::deque<SegmentGrant> segments_ ABSL_GUARDED_BY(mu_);
   std::vector<SegmentId> releases_ ABSL_GUARDED_BY(mu_);

@@ -19,24 +19,23 @@ constexpr uint32_t kCarvedAtMost = 4;     // files of a directory wanted for wri
 }  // namespace
 
 Result<bool> Vfs::Need(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants) {
-  MountState& state = wb_.state_;
-  if (state.rights.alone()) {
+  if (wb_.state_.rights.alone()) {
     for (const Want& want : wants) {
-      if (state.Find(want.ino) == nullptr) return LoadAlone(ctx, want.ino);
+      if (wb_.state_.Find(want.ino) == nullptr) return LoadAlone(ctx, want.ino);
     }
     return true;
   }
   bool closing = false;
   for (const Want& want : wants) {
-    const Inode* inode = state.Find(want.ino);
-    if (inode == nullptr || !state.Holds(*inode, want.right)) return Acquire(ctx, claim, wants);
-    closing = closing || (want.right == Right::kWrite ? !state.MayChange(*inode) : state.ReadsWait(*inode));
+    const Inode* inode = wb_.state_.Find(want.ino);
+    if (inode == nullptr || !wb_.state_.Holds(*inode, want.right)) return Acquire(ctx, claim, wants);
+    closing = closing || (want.right == Right::kWrite ? !wb_.state_.MayChange(*inode) : wb_.state_.ReadsWait(*inode));
   }
   if (!closing) return true;
   // It is being given up and will be gone in a moment; then it is asked for again.
   if (!ctx.may_block) return Code::kWouldBlock;
   if (ctx.cancelled()) return Code::kInterrupted;
-  state.changed.Wait(state.mu);
+  wb_.state_.changed.Wait(wb_.state_.mu);
   return false;
 }
 
@@ -88,23 +87,22 @@ AcquireRequest Vfs::RequestFor(absl::Span<const Want> wants) {
 Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants) {
   if (!ctx.may_block) return Code::kWouldBlock;
   claim.Release();
-  MountState& state = wb_.state_;
   const AcquireRequest request = RequestFor(wants);
   std::vector<Inode*> writing;
   for (const Want& want : request.wants) {
-    Inode* inode = want.right == Right::kWrite ? state.Find(want.ino) : nullptr;
+    Inode* inode = want.right == Right::kWrite ? wb_.state_.Find(want.ino) : nullptr;
     if (inode == nullptr || !inode->is_file()) continue;
     ++inode->waiting_writes;
     ++inode->pins;
     writing.push_back(inode);
   }
-  LoadScope load(state, nullptr);
+  LoadScope load(wb_.state_, nullptr);
   const uint64_t id = ++last_acquire_;
   const uint64_t reclaims = reclaims_;
   acquires_.insert(id);
   Result<AcquireReply> reply = Code::kUnavailable;
   {
-    ReleaseLock unlocked(state.mu);
+    ReleaseLock unlocked(wb_.state_.mu);
     counters_.rpc_acquire.fetch_add(1);
     reply = env_.meta.Acquire(ctx.WithDeadline(env_.scheduler.clock().Boot() + kAcquireAttempt), request);
   }
@@ -112,7 +110,7 @@ Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const W
     --inode->waiting_writes;
     --inode->pins;
   }
-  const bool believed = reply.ok() && reclaims == reclaims_ && !state.rights.alone();
+  const bool believed = reply.ok() && reclaims == reclaims_ && !wb_.state_.rights.alone();
   if (believed) {
     Install(*reply, load.stamp());
     for (const Grant& grant : reply->grants) {
@@ -121,18 +119,18 @@ Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const W
     }
   }
   acquires_.erase(id);
-  if (acquires_.empty()) state.rights.ForgetGivenUp();
-  state.changed.SignalAll();  // recalls wait for grants that are on their way
+  if (acquires_.empty()) wb_.state_.rights.ForgetGivenUp();
+  wb_.state_.changed.SignalAll();  // recalls wait for grants that are on their way
   if (!reply.ok()) {
     if (reply.code() == Code::kReadOnly) return reply.error();
     return RetryLater(ctx, reply.error());
   }
   if (believed) {
     for (const InodeId ino : reply->missing) {
-      Inode* inode = state.Find(ino);
+      Inode* inode = wb_.state_.Find(ino);
       // What is held was made here, and the server does not know it yet.
-      const bool ours = inode != nullptr && state.Holds(*inode, Right::kRead);
-      if (inode != nullptr && !ours && state.Fresh(ino, load.stamp())) Gone(*inode);
+      const bool ours = inode != nullptr && wb_.state_.Holds(*inode, Right::kRead);
+      if (inode != nullptr && !ours && wb_.state_.Fresh(ino, load.stamp())) Gone(*inode);
       if (inode == nullptr && request.wants.size() == 1) return Code::kStale;
     }
   }
@@ -156,32 +154,31 @@ void Vfs::Gone(Inode& inode) {
 }
 
 void Vfs::Install(const AcquireReply& reply, uint64_t stamp) {
-  MountState& state = wb_.state_;
   const BootTime now = env_.scheduler.clock().Boot();
   for (size_t i = 0; i < reply.grants.size() && i < reply.inodes.size(); ++i) {
     const Grant& grant = reply.grants[i];
-    if (!state.rights.Install(grant.ino, grant.right, grant.number, now)) continue;
-    Inode* inode = state.Find(grant.ino);
+    if (!wb_.state_.rights.Install(grant.ino, grant.right, grant.number, now)) continue;
+    Inode* inode = wb_.state_.Find(grant.ino);
     if (inode == nullptr) {
       auto made = std::make_unique<Inode>();
       inode = made.get();
       inode->attr.ino = grant.ino;
       inode->valid = false;
-      state.droppable.push_back(grant.ino);
-      state.inodes.emplace(grant.ino, std::move(made));
+      wb_.state_.droppable.push_back(grant.ino);
+      wb_.state_.inodes.emplace(grant.ino, std::move(made));
     }
     if (!inode->valid) Refresh(*inode, reply.inodes[i]);
     for (const InodeId child : grant.uncovered) {
-      Inode* known = state.Find(child);
+      Inode* known = wb_.state_.Find(child);
       if (known == nullptr || known->home != grant.ino) continue;
-      state.SetHome(*known, InodeId{});
-      if (!state.rights.Install(child, Right::kRead, grant.number, now)) known->valid = false;
+      wb_.state_.SetHome(*known, InodeId{});
+      if (!wb_.state_.rights.Install(child, Right::kRead, grant.number, now)) known->valid = false;
     }
   }
   for (const DirPage& page : reply.listings) {
-    Inode* dir = state.Find(page.directory.attr.ino);
+    Inode* dir = wb_.state_.Find(page.directory.attr.ino);
     if (dir == nullptr || !dir->valid || !dir->is_dir() || dir->dir->complete()) continue;
-    if (state.rights.Of(dir->ino()) == Right::kNone) continue;
+    if (wb_.state_.rights.Of(dir->ino()) == Right::kNone) continue;
     InsertPage(*dir, page, stamp);
     if (page.complete) dir->dir->SetComplete();
   }
@@ -217,32 +214,31 @@ void Vfs::StopRecalls() {
 }
 
 void Vfs::Recall(const SessionMessage& message) {
-  MountState& state = wb_.state_;
   RecallAnswer answer;
   answer.message = message.number;
-  MutexLock lock(state.mu);
+  MutexLock lock(wb_.state_.mu);
   // 1: the grant that it ends may be on its way. 2: what was asked for is used once.
   const uint64_t newest = last_acquire_;
   const InodeId granted = message.home ? message.home : message.ino;
-  while (!stop_.cancelled() && !state.broken &&
-         ((state.rights.NumberOf(granted) < message.grant && AcquiresUpTo(newest)) || Claimed(message.ino))) {
-    state.changed.Wait(state.mu);
+  while (!stop_.cancelled() && !wb_.state_.broken &&
+         ((wb_.state_.rights.NumberOf(granted) < message.grant && AcquiresUpTo(newest)) || Claimed(message.ino))) {
+    wb_.state_.changed.Wait(wb_.state_.mu);
   }
-  if (stop_.cancelled() || state.broken) return;
-  state.rights.BeginRecall(message.ino, message.keep);
+  if (stop_.cancelled() || wb_.state_.broken) return;
+  wb_.state_.rights.BeginRecall(message.ino, message.keep);
   // 3: while changes go on; then once more for the little that came meanwhile, with everything at rest.
   if (message.keep == Right::kNone) DropFromKernel(message.ino);
   if (!FlushFor(message.ino).ok()) return;  // the mount is at its end
-  state.rights.CloseNames(message.ino);
+  wb_.state_.rights.CloseNames(message.ino);
   if (message.keep == Right::kNone) SealFromKernel(message.ino);
   // 4
-  state.rights.Close(message.ino);
+  wb_.state_.rights.Close(message.ino);
   if (!FlushFor(message.ino).ok()) return;
   // 5, 6
   answer.last = wb_.told();
   GiveUp(message, answer);
-  state.changed.SignalAll();
-  ReleaseLock unlocked(state.mu);
+  wb_.state_.changed.SignalAll();
+  ReleaseLock unlocked(wb_.state_.mu);
   progress_.fetch_add(1);
   session_.Answer(std::move(answer));
 }
@@ -339,28 +335,27 @@ void Vfs::GiveUpInode(Inode& inode, RecallAnswer& answer) {
 }
 
 void Vfs::GiveUp(const SessionMessage& message, RecallAnswer& answer) {
-  MountState& state = wb_.state_;
   std::vector<InodeId> all;
   ForCovered(message.ino, [&](Inode& inode) { all.push_back(inode.ino()); });
   answer.kept = message.keep;
   if (message.keep == Right::kNone) {
-    if (all.empty()) state.NotFresh(message.ino);
+    if (all.empty()) wb_.state_.NotFresh(message.ino);
     for (const InodeId ino : all) {
-      Inode& inode = *state.Find(ino);
+      Inode& inode = *wb_.state_.Find(ino);
       inode.sealed = inode.recached = false;
-      state.SetHome(inode, InodeId{});
-      if (ino == message.ino || state.rights.Of(ino) == Right::kNone) GiveUpInode(inode, answer);
+      wb_.state_.SetHome(inode, InodeId{});
+      if (ino == message.ino || wb_.state_.rights.Of(ino) == Right::kNone) GiveUpInode(inode, answer);
     }
   } else {
-    for (const InodeId ino : all) state.Find(ino)->only_ours = false;
+    for (const InodeId ino : all) wb_.state_.Find(ino)->only_ours = false;
     if (all.empty()) {
-      if (state.rights.Of(message.ino) == Right::kNone) answer.kept = Right::kNone;
-    } else if (Inode& inode = *state.Find(message.ino); !inode.is_dir()) {
-      state.SetHome(inode, InodeId{});  // all that is held on it is meant; a record of its own stays
+      if (wb_.state_.rights.Of(message.ino) == Right::kNone) answer.kept = Right::kNone;
+    } else if (Inode& inode = *wb_.state_.Find(message.ino); !inode.is_dir()) {
+      wb_.state_.SetHome(inode, InodeId{});  // all that is held on it is meant; a record of its own stays
     }
   }
-  state.rights.GaveUp(message.ino, answer.kept, message.number);
-  if (acquires_.empty()) state.rights.ForgetGivenUp();
+  wb_.state_.rights.GaveUp(message.ino, answer.kept, message.number);
+  if (acquires_.empty()) wb_.state_.rights.ForgetGivenUp();
 }
 
 std::vector<HeldRight> Vfs::KeepsOfAlone() {

@@ -324,6 +324,7 @@ std::vector<InodeId> DelegationTable::GrantDirectory(BranchId id, Branch& branch
   for (InodeId child : record.exceptions) {
     if (before->Covers(child) && tree.HomeOf(id, child) == dir) uncovered.push_back(child);
   }
+  std::sort(uncovered.begin(), uncovered.end());  // the set has no order that another run would give
   for (InodeId child : uncovered) {
     if (branch.book.Find(child, self) == nullptr) branch.book.Put(child, self, before->right, before->number, dir);
   }

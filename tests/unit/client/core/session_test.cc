@@ -80,7 +80,11 @@ class ScriptedMeta final : public MetaService {
   Result<DiskInfo> ShowDisk(const OpContext&, const std::string&) override { return Code::kNotSupported; }
   Status DeleteDisk(const OpContext&, const std::string&, bool) override { return Code::kNotSupported; }
   Result<AcquireReply> Acquire(const OpContext&, const AcquireRequest&) override { return Code::kNotSupported; }
-  Result<PollReply> Poll(const OpContext&, SessionId, SessionKey, uint64_t) override { return Code::kNotSupported; }
+  // There is never anything to tell.
+  Result<PollReply> Poll(const OpContext& ctx, SessionId, SessionKey, uint64_t) override {
+    while (!ctx.cancelled()) std::this_thread::yield();
+    return PollReply{};
+  }
   Status AnswerRecall(const OpContext&, SessionId, SessionKey, const RecallAnswer&) override { return Code::kNotSupported; }
   Status GiveBack(const OpContext&, SessionId, SessionKey, const std::vector<InodeId>&, const std::vector<InodeId>&) override {
     return Code::kNotSupported;
