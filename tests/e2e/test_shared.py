@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Two and four mounts of one disk on this machine: each sees at once what the others did (COH-1), through warm caches."""
+import errno
+import fcntl
 import mmap
 import os
 import random
@@ -135,7 +137,7 @@ class Shared(harness.ClusterTest):
         stop = threading.Event()
         seen = []
 
-        written = []
+        written, stale = [], []
 
         def writer():
             end = time.monotonic() + 30
@@ -149,7 +151,14 @@ class Shared(harness.ClusterTest):
         def reader():
             last = 0
             while not stop.is_set():
-                data = read(os.path.join(b.path, "d", "f"))
+                try:
+                    data = read(os.path.join(b.path, "d", "f"))
+                except OSError as e:
+                    # Replaced at both of the kernel's walks of the path: docs/semantics.md, "where Archil differs".
+                    if e.errno != errno.ESTALE:
+                        raise
+                    stale.append(1)
+                    continue
                 i = int(data[:8])
                 self.assertEqual(data, version(i))
                 self.assertGreaterEqual(i, last)
@@ -158,6 +167,8 @@ class Shared(harness.ClusterTest):
 
         Together(writer, reader).wait()
         self.assertGreaterEqual(len(set(seen)), 20, f"of {len(written)} versions")
+        harness.log(f"{len(written)} versions, {len(seen)} read, {len(stale)} times stale")
+        self.assertLessEqual(len(stale), len(seen) // 4)
         self.assertEqual(read(os.path.join(b.path, "d", "f")), version(written[-1]))
         self.check_cold(a, b)
 
@@ -354,22 +365,35 @@ class Shared(harness.ClusterTest):
         self.cluster.git("init", "-q", "-b", "main", os.path.join(a.path, "r"))
         count = 12
 
-        def commit(m, tag):
+        # `git add` reads the index under its lock file, so it may be run on both mounts at once.
+        def add(m, tag):
             repo = os.path.join(m.path, "r")
             for i in range(count):
                 write(os.path.join(repo, f"{tag}{i}"), f"{tag} {i}\n".encode() * 50)
                 for _ in range(400):
                     done = self.cluster.git("add", f"{tag}{i}", cwd=repo, check=False)
                     if done.code == 0:
-                        done = self.cluster.git("commit", "-q", "-m", f"{tag}{i}", "--", f"{tag}{i}", cwd=repo, check=False)
-                        if done.code == 0:
-                            break
-                    # The lock files of git: somebody else is at it.
-                    if "lock" not in done.err and "another git process" not in done.err and "cannot lock ref" not in done.err:
+                        break
+                    if "index.lock" not in done.err and "another git process" not in done.err:
                         raise AssertionError(f"{done}")
                     time.sleep(0.01)
                 else:
                     raise AssertionError("never got the lock")
+
+        Together(lambda: add(a, "a"), lambda: add(b, "b")).wait(200)
+        names = sorted(f"{tag}{i}" for tag in "ab" for i in range(count))
+        for m in (a, b):
+            self.assertEqual(sorted(self.cluster.git("ls-files", cwd=os.path.join(m.path, "r")).out.split()), names)
+
+        # `git commit` reads it before (git's own race on any file system), so that takes turns, by flock.
+        def commit(m, tag):
+            repo = os.path.join(m.path, "r")
+            turn = os.open(os.path.join(m.path, "turn"), os.O_RDWR | os.O_CREAT)
+            for i in range(count):
+                fcntl.flock(turn, fcntl.LOCK_EX)
+                self.cluster.git("commit", "-q", "-m", f"{tag}{i}", "--", f"{tag}{i}", cwd=repo)
+                fcntl.flock(turn, fcntl.LOCK_UN)
+            os.close(turn)
 
         Together(lambda: commit(a, "a"), lambda: commit(b, "b")).wait(300)
         for m in (a, b):
