@@ -334,7 +334,12 @@ Status MemCluster::StartMeta() {
   };
   ARCHIL_ASSIGN_OR_RETURN(
       auto server, MetaServer::Open({RealScheduler(), *random_, *meta_files_, faults_, *server_set_, open_kv}, config));
-  meta_server_ = std::move(server);
+  // Calls that wait at the server hold it for a moment longer than its Stop: it is gone when the last of them has returned.
+  meta_gone_ = std::make_shared<absl::Notification>();
+  meta_server_ = std::shared_ptr<MetaServer>(server.release(), [gone = meta_gone_](MetaServer* ended) {
+    delete ended;
+    gone->Notify();
+  });
   meta_link_->Set(meta_server_);
   return Ok();
 }
@@ -352,6 +357,7 @@ void MemCluster::Stop() {
     meta_link_->Set(nullptr);
     meta_server_->Stop();
     meta_server_.reset();
+    meta_gone_->WaitForNotification();
     server_set_.reset();
   }
   for (auto& machine : machines_) {
@@ -379,6 +385,7 @@ void MemCluster::CrashMeta(Loss loss) {
   CrashKvs();
   meta_server_->Stop();
   meta_server_.reset();
+  meta_gone_->WaitForNotification();
   server_set_.reset();
   CrashFiles(*meta_files_, loss);
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "client/core/mount.h"
 #include "common/env/faults.h"
 #include "common/env/mem_files.h"
@@ -87,6 +88,7 @@ class MemCluster {
   std::map<std::string, std::shared_ptr<KvDisk>> kv_disks_ ABSL_GUARDED_BY(kv_mu_);  // by directory
   std::vector<std::unique_ptr<Machine>> machines_;
   std::shared_ptr<MetaServer> meta_server_;
+  std::shared_ptr<absl::Notification> meta_gone_;  // this life of it; owners: the cluster and the server's deleter
   std::shared_ptr<ServerSet> server_set_;  // of this life of the metadata server
   std::unique_ptr<MetaLink> meta_link_;
   std::unique_ptr<Pool> pool_;
