@@ -61,6 +61,18 @@ class MountState {
     return it == inodes.end() ? nullptr : it->second.get();
   }
 
+  // As Find; what is not in memory enters, with nothing known of it yet.
+  Inode& InMemory(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    auto& slot = inodes[ino];
+    if (slot == nullptr) {
+      slot = std::make_unique<Inode>();
+      slot->attr.ino = ino;
+      slot->valid = false;
+      droppable.push_back(ino);
+    }
+    return *slot;
+  }
+
   // Nothing of ours hangs on it and the server has all of it.
   bool Droppable(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     return inode.lookups == 0 && inode.opens == 0 && inode.pins == 0 && inode.last_op <= log.durable() &&

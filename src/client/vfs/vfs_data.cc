@@ -199,10 +199,6 @@ Result<size_t> Vfs::Write(const OpContext& ctx, InodeId ino, uint64_t offset, st
     wb_.counters.bytes_written.fetch_add(data.size(), std::memory_order_relaxed);
     wb_.MapChanged(inode, before);
     wb_.state_.HandedOut(inode);
-    if (std::exchange(inode.drop_pages, false) && kernel_ != nullptr) {
-      ReleaseLock unlocked(wb_.state_.mu);
-      kernel_->InvalidateInode(ino, 0, UINT64_MAX);
-    }
     return data.size();
   }
 }

@@ -42,6 +42,7 @@ Status Vfs::CheckAnswer(const Error& error) {
     case Code::kFenced: return Error(Code::kIo, std::string(error.message()));
     case Code::kUnavailable:
     case Code::kUnknown:
+    case Code::kTryAgain:  // the server is full for the moment
     case Code::kMoved: return Ok();  // asked again until the deadline
     default: return error;
   }
@@ -108,7 +109,7 @@ void Vfs::Refresh(Inode& inode, const InodeInfo& info) {
   if (info.attr.nlink == 0 && inode.opens > 0) inode.orphan = true;
   inode.valid = true;
   // No change of ours may look older than what others did.
-  wb_.state_.last_time = std::max(wb_.state_.last_time, std::max(info.attr.ctime, info.attr.mtime < session_.Now() ? info.attr.mtime : Timestamp{}));
+  wb_.state_.last_time = std::max(wb_.state_.last_time, info.attr.ctime);
 }
 
 void Vfs::Insert(const InodeInfo& info, InodeId parent, uint64_t stamp) {
@@ -119,19 +120,11 @@ void Vfs::Insert(const InodeInfo& info, InodeId parent, uint64_t stamp) {
   const bool alone = wb_.state_.rights.alone();
   const bool covered = !directory && parent && info.attr.nlink == 1 && (alone || info.covered);
   if (!alone && !covered && wb_.state_.rights.Of(ino) == Right::kNone) return;
-  Inode* known = wb_.state_.Find(ino);
-  if (known != nullptr && known->valid) return;
-  if (known == nullptr) {
-    auto made = std::make_unique<Inode>();
-    known = made.get();
-    known->attr.ino = ino;
-    wb_.state_.droppable.push_back(ino);
-    wb_.state_.inodes.emplace(ino, std::move(made));
-  }
-  InodeInfo whole = info;
-  if (directory && !whole.parent) whole.parent = parent;
-  Refresh(*known, whole);
-  if (covered) wb_.state_.SetHome(*known, parent);
+  Inode& inode = wb_.state_.InMemory(ino);
+  if (inode.valid) return;
+  Refresh(inode, info);
+  if (directory && !info.parent) inode.parent = parent;
+  if (covered) wb_.state_.SetHome(inode, parent);
 }
 
 Status Vfs::LoadListing(const OpContext& ctx, Inode& dir) {

@@ -106,9 +106,10 @@ Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const W
     counters_.rpc_acquire.fetch_add(1);
     reply = env_.meta.Acquire(ctx.WithDeadline(env_.scheduler.clock().Boot() + kAcquireAttempt), request);
   }
+  std::vector<InodeId> drop_now;  // what a recall could not drop meanwhile, because the kernel waited for us with its pages locked
   for (Inode* inode : writing) {
-    --inode->waiting_writes;
     --inode->pins;
+    if (--inode->waiting_writes == 0 && std::exchange(inode->drop_pages, false)) drop_now.push_back(inode->ino());
   }
   const bool believed = reply.ok() && reclaims == reclaims_ && !wb_.state_.rights.alone();
   if (believed) {
@@ -121,6 +122,10 @@ Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const W
   acquires_.erase(id);
   if (acquires_.empty()) wb_.state_.rights.ForgetGivenUp();
   wb_.state_.changed.SignalAll();  // recalls wait for grants that are on their way
+  if (!drop_now.empty() && kernel_ != nullptr) {
+    ReleaseLock unlocked(wb_.state_.mu);
+    for (const InodeId ino : drop_now) kernel_->InvalidateInode(ino, 0, UINT64_MAX);
+  }
   if (!reply.ok()) {
     if (reply.code() == Code::kReadOnly) return reply.error();
     return RetryLater(ctx, reply.error());
@@ -158,16 +163,8 @@ void Vfs::Install(const AcquireReply& reply, uint64_t stamp) {
   for (size_t i = 0; i < reply.grants.size() && i < reply.inodes.size(); ++i) {
     const Grant& grant = reply.grants[i];
     if (!wb_.state_.rights.Install(grant.ino, grant.right, grant.number, now)) continue;
-    Inode* inode = wb_.state_.Find(grant.ino);
-    if (inode == nullptr) {
-      auto made = std::make_unique<Inode>();
-      inode = made.get();
-      inode->attr.ino = grant.ino;
-      inode->valid = false;
-      wb_.state_.droppable.push_back(grant.ino);
-      wb_.state_.inodes.emplace(grant.ino, std::move(made));
-    }
-    if (!inode->valid) Refresh(*inode, reply.inodes[i]);
+    Inode& inode = wb_.state_.InMemory(grant.ino);
+    if (!inode.valid) Refresh(inode, reply.inodes[i]);
     for (const InodeId child : grant.uncovered) {
       Inode* known = wb_.state_.Find(child);
       if (known == nullptr || known->home != grant.ino) continue;
@@ -273,17 +270,20 @@ void Vfs::DropFromKernel(InodeId ino) {
 // dropped again until nothing was handed out in between, and is at rest from then on.
 void Vfs::SealFromKernel(InodeId ino) {
   for (;;) {
-    Inode* again = nullptr;
+    std::vector<InodeId> again;
     ForCovered(ino, [&](Inode& inode) {
-      if (inode.recached && !inode.sealed) again = &inode;
+      if (inode.recached && !inode.sealed) again.push_back(inode.ino());
     });
-    if (again == nullptr) return;
-    again->recached = false;
-    const InodeId which = again->ino();
-    DropNow(KernelCache::Names::kKeep, {{which, again->waiting_writes == 0}});
-    Inode* dropped = wb_.state_.Find(which);
-    if (dropped != nullptr && !dropped->recached) dropped->sealed = true;
-    if (stop_.cancelled() || wb_.state_.broken) return;
+    if (again.empty()) return;
+    for (const InodeId which : again) {
+      Inode* inode = wb_.state_.Find(which);
+      if (inode == nullptr) continue;
+      inode->recached = false;
+      DropNow(KernelCache::Names::kKeep, {{which, inode->waiting_writes == 0}});
+      inode = wb_.state_.Find(which);
+      if (inode != nullptr && !inode->recached) inode->sealed = true;
+      if (stop_.cancelled() || wb_.state_.broken) return;
+    }
   }
 }
 
