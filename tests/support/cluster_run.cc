@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <utility>
 
 #include "tests/support/crash_check.h"
@@ -177,13 +176,7 @@ std::optional<std::string> RunGenerated(const ClusterSetup& setup, const GenProf
     totals.lost_calls += run.cluster().lost_calls();
   }
   if (!failure) return std::nullopt;
-  const char* tries = std::getenv("ARCHIL_MODEL_SHRINK");
-  const auto fails = [&](const std::vector<ModelOp>& some) { return RunSteps(setup, some).has_value(); };
-  std::vector<ModelOp> fewer = ops;
-  // A failure that depends on the moment may not come again: then all steps are shown.
-  if (fails(ops)) fewer = Shrink(ops, fails, tries == nullptr ? 300 : std::atoi(tries));
-  return fmt::format("seed {}: {}\n{} of {} steps:\n{}which gives: {}", setup.seed, *failure, fewer.size(), ops.size(),
-                     ToString(fewer), RunSteps(setup, fewer).value_or("nothing, this time"));
+  return FailureReport(setup.seed, *failure, ops, [&](const std::vector<ModelOp>& some) { return RunSteps(setup, some); });
 }
 
 }  // namespace archil::test

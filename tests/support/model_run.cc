@@ -49,6 +49,16 @@ std::vector<ModelOp> Shrink(std::vector<ModelOp> ops, const std::function<bool(c
   return ops;
 }
 
+std::string FailureReport(uint64_t seed, const std::string& failure, const std::vector<ModelOp>& ops,
+                          const std::function<std::optional<std::string>(const std::vector<ModelOp>&)>& rerun) {
+  const char* tries = std::getenv("ARCHIL_MODEL_SHRINK");
+  const auto fails = [&](const std::vector<ModelOp>& some) { return rerun(some).has_value(); };
+  std::vector<ModelOp> fewer = ops;
+  if (fails(ops)) fewer = Shrink(ops, fails, tries == nullptr ? 300 : std::atoi(tries));
+  return fmt::format("seed {}: {}\n{} of {} steps:\n{}which gives: {}", seed, failure, fewer.size(), ops.size(), ToString(fewer),
+                     rerun(fewer).value_or("nothing, this time"));
+}
+
 std::vector<uint64_t> Seeds(uint64_t count) {
   const auto number = [](const char* name, uint64_t otherwise) {
     const char* text = std::getenv(name);

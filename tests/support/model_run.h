@@ -40,6 +40,11 @@ class ModelRun {
 std::vector<ModelOp> Shrink(std::vector<ModelOp> ops, const std::function<bool(const std::vector<ModelOp>&)>& fails,
                             int tries);
 
+// A failure of a run with what is needed to repeat it: `rerun` runs steps anew and says what is wrong. Steps are shrunk, at most
+// ARCHIL_MODEL_SHRINK tries; a failure that depends on the moment may not come again, then all are shown.
+std::string FailureReport(uint64_t seed, const std::string& failure, const std::vector<ModelOp>& ops,
+                          const std::function<std::optional<std::string>(const std::vector<ModelOp>&)>& rerun);
+
 // Seeds of a test: `count` from 1 on; ARCHIL_MODEL_SEEDS=N gives N, ARCHIL_MODEL_SEED=S only S, ARCHIL_MODEL_FIRST=S
 // the first.
 std::vector<uint64_t> Seeds(uint64_t count);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <utility>
 
 namespace archil::test {
@@ -214,12 +213,7 @@ std::optional<std::string> RunShared(const ClusterSetup& setup, int mounts, cons
     totals.acquires += run.Metric("rpc_acquire");
   }
   if (!failure) return std::nullopt;
-  const char* tries = std::getenv("ARCHIL_MODEL_SHRINK");
-  const auto fails = [&](const std::vector<ModelOp>& some) { return RunSharedSteps(setup, mounts, some).has_value(); };
-  std::vector<ModelOp> fewer = ops;
-  if (fails(ops)) fewer = Shrink(ops, fails, tries == nullptr ? 300 : std::atoi(tries));
-  return fmt::format("seed {}: {}\n{} of {} steps:\n{}which gives: {}", setup.seed, *failure, fewer.size(), ops.size(),
-                     ToString(fewer), RunSharedSteps(setup, mounts, fewer).value_or("nothing, this time"));
+  return FailureReport(setup.seed, *failure, ops, [&](const std::vector<ModelOp>& some) { return RunSharedSteps(setup, mounts, some); });
 }
 
 }  // namespace archil::test

@@ -31,10 +31,11 @@ int Lock(int fd, int command, short type, off_t start = 0, off_t length = 0) {
   return fcntl(fd, command, &lock) == 0 ? 0 : errno;
 }
 
-class FuseLock : public ::testing::Test {
+class FuseLock : public OnRealMount {
  protected:
   void SetUp() override {
-    if (!CanMount()) GTEST_SKIP() << "mounting is not allowed here";
+    OnRealMount::SetUp();
+    if (HasFatalFailure()) return;
     mounted_ = std::make_unique<Mounted>(Shared());
     path_ = mounted_->Path("f");
     WriteFile(path_, "0123456789");

@@ -13,6 +13,10 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 #include <cerrno>
 
 #include "client/fuse/mount_table.h"
@@ -21,12 +25,7 @@
 namespace archil {
 namespace {
 
-class FuseMountTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!CanMount()) GTEST_SKIP() << "mounting is not allowed here";
-  }
-};
+class FuseMountTest : public OnRealMount {};
 
 std::string Pattern(size_t size) {
   std::string s(size, '\0');
@@ -286,7 +285,8 @@ TEST_F(FuseMountTest, BusyMountIsNotUnmountedUnlessLazily) {
 
 TEST_F(FuseMountTest, StoppingLeavesTheNextMountOnThatPathAlone) {
 #ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "libfuse's copy of the mount point is left here";
+  // libfuse would give its copy of the mount point up only together with what is mounted there now.
+  const __lsan::ScopedDisabler known_leak;
 #endif
   Mounted m;
   const int fd = open(m.Path("f").c_str(), O_RDWR | O_CREAT, 0644);  // keeps the connection

@@ -1,7 +1,6 @@
 #include "tests/unit/client/fuse/mounted.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -32,7 +31,9 @@ class OwnMountNamespace : public ::testing::Environment {
 
 }  // namespace
 
-bool CanMount() { return g_can_mount; }
+void OnRealMount::SetUp() {
+  ASSERT_TRUE(g_can_mount) << "this test mounts: it needs /dev/fuse and the right to use mount namespaces (root); ctest -LE e2e leaves it out";
+}
 
 Mounted::Mounted(FuseOptions options) : fs_(RealScheduler()), done_(RealScheduler()) {
   char dir[] = "/tmp/archil-fuse-test-XXXXXX";

@@ -2,6 +2,7 @@
 // nothing stays mounted, however it ends.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
 
 #include <map>
@@ -13,8 +14,12 @@
 
 namespace archil {
 
-// False where the kernel or the user's rights do not allow mounting; then tests are skipped.
-bool CanMount();
+// Tests on real mounts. Where the kernel or the user's rights do not allow mounting they fail, and say so: they carry the
+// label e2e, with which they can be left out.
+class OnRealMount : public ::testing::Test {
+ protected:
+  void SetUp() override;
+};
 
 class Mounted {
  public:
