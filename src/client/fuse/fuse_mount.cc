@@ -20,6 +20,7 @@
 #include "client/fuse/mount_table.h"
 #include "client/fuse/session.h"
 #include "common/base/errno.h"
+#include "common/obs/log.h"
 
 namespace archil {
 namespace {
@@ -109,6 +110,7 @@ class FuseMountImpl final : public FuseMount {
   std::atomic<uint64_t> poll_hits_{0};
   uint64_t offered_ = 0;  // by the kernel at INIT; the reader's
   std::atomic<bool> in_init_{false};
+  std::atomic<bool> told_old_kernel_{false};
 
   Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
@@ -269,7 +271,11 @@ void FuseMountImpl::Deliver(const KernelNotifier::Item& item) {
     header.len = sizeof(header);
     header.error = kNotifyIncEpoch;
     iovec iov = {&header, sizeof(header)};
-    (void)Send(fd_, &iov, 1);
+    // Silence would be stale names for whoever shares the disk.
+    if (Send(fd_, &iov, 1) < 0 && errno == EINVAL && !told_old_kernel_.exchange(true)) {
+      LogError("fuse.names_not_dropped", {{"mountpoint", options_.mountpoint},
+                                          {"remedy", "sharing a disk needs Linux 6.16 or newer: mount with --exclusive on this machine"}});
+    }
     return;
   }
   const fuse_ino_t node = session_.NodeOf(item.ino);

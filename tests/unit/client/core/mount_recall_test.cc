@@ -1,0 +1,91 @@
+// What a recall does to the kernel's caches, told by a kernel side that waits as the real one does.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "common/env/random.h"
+#include "tests/support/mem_cluster.h"
+
+namespace archil::test {
+namespace {
+
+// DropNow of pages returns only when the core says that a request of the kernel's waits for it: as if a write held the pages' locks.
+class LockedPages : public KernelCache {
+ public:
+  void InvalidateInode(InodeId ino, uint64_t, uint64_t length) override {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (length > 0) dropped_.push_back(ino);
+  }
+  void InvalidateEntry(InodeId, const std::string&) override {}
+  void DropNow(Names, const std::vector<Drop>& inodes, const std::function<bool()>& blocked) override {
+    bool pages = false;
+    for (const Drop& drop : inodes) pages = pages || (drop.ino == locked && drop.pages);
+    if (!pages) return;
+    waits = true;
+    while (!blocked()) std::this_thread::yield();
+  }
+  bool Dropped(InodeId ino) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return std::find(dropped_.begin(), dropped_.end(), ino) != dropped_.end();
+  }
+
+  InodeId locked;
+  std::atomic<bool> waits{false};
+
+ private:
+  std::mutex mu_;
+  std::vector<InodeId> dropped_;
+};
+
+class MountRecall : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(cluster_.Start().ok());
+    ASSERT_TRUE(cluster_.meta().CreateDisk({}, "disk", 0).ok());
+  }
+  std::unique_ptr<Mount> Open(const std::string& name) {
+    MountConfig config;
+    config.disk = "disk";
+    config.client_name = name;
+    auto mount = Mount::Open({RealScheduler(), *random_, cluster_.meta(), cluster_.data()}, config);
+    EXPECT_TRUE(mount.ok());
+    return std::move(*mount);
+  }
+
+  MemCluster cluster_{{}};
+  std::unique_ptr<Random> random_ = SeededRandom(1);
+};
+
+// REC-1: a change waits for its right with the kernel's pages locked, and the inode is recalled from READ. The recall does not wait for
+// the pages; they go when the change is answered, whatever kind of change it was.
+TEST_F(MountRecall, PagesThatAreLockedGoWhenTheChangeIsAnswered) {
+  LockedPages kernel;
+  auto a = Open("a");
+  auto b = Open("b");
+  a->SetKernelCache(&kernel);
+  const auto made = b->fs().Create({}, b->fs().Root(), "f", 0644, O_RDWR);
+  ASSERT_TRUE(made.ok());
+  const InodeId ino = made->entry.attr.ino;
+  kernel.locked = ino;
+  ASSERT_TRUE(a->fs().Lookup({}, a->fs().Root(), "f").ok());
+
+  std::thread writer([&] { EXPECT_TRUE(b->fs().Write({}, ino, 0, "from b", false, false).ok()); });
+  while (!kernel.waits) std::this_thread::yield();
+  SetAttrRequest chmod;
+  chmod.fields = SetAttrRequest::kMode;
+  chmod.mode = 0600;
+  EXPECT_TRUE(a->fs().SetAttr({}, ino, chmod).ok());
+  writer.join();
+  EXPECT_TRUE(kernel.Dropped(ino));
+  const auto seen = b->fs().GetAttr({}, ino);
+  ASSERT_TRUE(seen.ok());
+  EXPECT_EQ(seen->attr.mode, 0600u);
+  EXPECT_EQ(seen->attr.size, 6u);
+}
+
+}  // namespace
+}  // namespace archil::test
