@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/env/release_lock.h"
+
 namespace archil {
 namespace {
 
@@ -9,17 +11,6 @@ constexpr absl::Duration kWaitAttempt = absl::Seconds(20);  // of one request th
 constexpr absl::Duration kAttempt = absl::Seconds(5);
 constexpr absl::Duration kGiveUp = absl::Seconds(2);  // how long an interrupted call waits to hear what became of it
 constexpr absl::Duration kPause = absl::Milliseconds(100);
-
-class Unlocked {
- public:
-  explicit Unlocked(Mutex& mu) ABSL_NO_THREAD_SAFETY_ANALYSIS : mu_(mu) { mu_.Unlock(); }
-  ~Unlocked() ABSL_NO_THREAD_SAFETY_ANALYSIS { mu_.Lock(); }
-  Unlocked(const Unlocked&) = delete;
-  Unlocked& operator=(const Unlocked&) = delete;
-
- private:
-  Mutex& mu_;
-};
 
 bool MayAskAgain(Code code) {
   const Band band = BandOf(code);
@@ -158,7 +149,7 @@ Result<LockOutcome> FileLocks::Send(const OpContext& ctx, uint64_t id, const Loc
   const absl::Duration limit = request.waiter ? kWaitAttempt : kAttempt;
   const OpContext attempt = ctx.WithDeadline(scheduler_.clock().Boot() + limit);
   ++rpcs_;
-  const Unlocked unlocked(mu_);
+  const ReleaseLock unlocked(mu_);
   return server_->Set(attempt, id, finished, request);
 }
 
@@ -201,7 +192,7 @@ Result<LockOutcome> FileLocks::GiveUp(uint64_t id, const LockRequest& request) {
   Result<bool> granted = Code::kUnavailable;
   ++rpcs_;
   {
-    const Unlocked unlocked(mu_);
+    const ReleaseLock unlocked(mu_);
     granted = server_->Cancel(ctx, id);
   }
   if (granted.ok()) calls_.erase(id);
@@ -243,7 +234,7 @@ bool FileLocks::RunUnlock(const Unlock& unlock) {
     ctx.deadline = scheduler_.clock().Boot() + kAttempt;
     Result<bool> granted = false;
     {
-      const Unlocked unlocked(mu_);
+      const ReleaseLock unlocked(mu_);
       granted = server_->Cancel(ctx, *unlock.give_up);
     }
     if (!granted.ok() && MayAskAgain(granted.code())) return false;
@@ -289,7 +280,7 @@ Result<std::optional<FileLock>> FileLocks::Test(const OpContext& ctx, InodeId in
     Result<std::optional<FileLock>> found = Code::kUnavailable;
     ++rpcs_;
     {
-      const Unlocked unlocked(mu_);
+      const ReleaseLock unlocked(mu_);
       found = server_->Test(ctx.WithDeadline(scheduler_.clock().Boot() + kAttempt), wanted);
     }
     // A number of another machine's process means nothing here.

@@ -15,21 +15,10 @@
 #include "client/delegation/rights.h"
 #include "client/oplog/op_log.h"
 #include "client/vfs/inode.h"
+#include "common/env/release_lock.h"
 #include "common/env/sched.h"
 
 namespace archil {
-
-// Gives a held lock up for a scope.
-class ReleaseLock {
- public:
-  explicit ReleaseLock(Mutex& mu) ABSL_NO_THREAD_SAFETY_ANALYSIS : mu_(mu) { mu_.Unlock(); }
-  ~ReleaseLock() ABSL_NO_THREAD_SAFETY_ANALYSIS { mu_.Lock(); }
-  ReleaseLock(const ReleaseLock&) = delete;
-  ReleaseLock& operator=(const ReleaseLock&) = delete;
-
- private:
-  Mutex& mu_;
-};
 
 class MountState {
  public:
