@@ -32,7 +32,7 @@ class MountImpl final : public Mount {
     session_.Start({[this](Session::State state) { vfs_.SessionChanged(state); },
                     [this](const SessionMessage& message) { vfs_.OnMessage(message); },
                     [this] { return vfs_.HeldForReclaim(); }, [this](uint64_t number) { vfs_.Reclaimed(number); },
-                    [this] { return vfs_.progress(); }});
+                    [this] { vfs_.EndGrace(); }, [this] { return vfs_.progress(); }});
     writeback_.Start();
     const Status root = vfs_.OpenRoot(ctx);
     if (!root.ok()) (void)Close(ctx);

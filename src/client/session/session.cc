@@ -201,6 +201,7 @@ void Session::CheckLease() {
 }
 
 void Session::Beat(bool want_inodes) {
+  if (events_.on_beat) events_.on_beat();
   OpContext ctx;
   const BootTime sent = env_.scheduler.clock().Boot();
   // A third of the lease: an answer that comes later is of no use any more, the next try is.

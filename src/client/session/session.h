@@ -39,6 +39,7 @@ class Session {
     std::function<void(const SessionMessage&)> on_message;        // may take long; several at a time
     std::function<ReclaimRequest()> held;                         // after a restart of the server: what to reclaim
     std::function<void(uint64_t)> on_reclaimed;
+    std::function<void()> on_beat;                                // before each heartbeat
     std::function<uint64_t()> progress;                           // grows while recalls are worked on
   };
   void Start(Events events);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -54,6 +55,8 @@ class Vfs final : public FsApi {
   // After a restart of the server: what this session holds. `number`: what Reclaim answered.
   ReclaimRequest HeldForReclaim();
   void Reclaimed(uint64_t number);
+  // Files that were told as open because they had just been looked up, and were not opened: the server hears that. Now and then.
+  void EndGrace();
   // Grows while recalls come nearer to their answers.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
   // Ends waits of OnMessage; what it was doing is not answered.
@@ -170,6 +173,7 @@ class Vfs final : public FsApi {
   // Commits what touches `ino` and what it covers.
   Status FlushFor(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void GiveUp(const SessionMessage& message, RecallAnswer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  bool JustLookedUp(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void GiveUpInode(Inode& inode, RecallAnswer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   std::vector<HeldRight> KeepsOfAlone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   // What an unsuccessful answer means for the call: an error to return, or "look again" after a pause while the
@@ -240,6 +244,10 @@ class Vfs final : public FsApi {
   uint64_t last_acquire_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
   // +1 when everything held was told to a restarted server: grants of before are not believed.
   uint64_t reclaims_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
+  // Files looked up lately, the newest ones: the kernel is about to open them (it walks a path again only once).
+  std::deque<std::pair<InodeId, BootTime>> looked_up_ ABSL_GUARDED_BY(wb_.state_.mu);
+  // Those of them that were given up and told as open.
+  std::vector<InodeId> grace_ ABSL_GUARDED_BY(wb_.state_.mu);
   // Directories asked for one after the other: more are asked for at once.
   uint32_t walk_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
   BootTime last_walk_ ABSL_GUARDED_BY(wb_.state_.mu);

@@ -11,6 +11,12 @@
 #include "common/posix/rename.h"
 
 namespace archil {
+namespace {
+
+constexpr size_t kLookedUp = 64;
+
+}  // namespace
+
 Status Vfs::OpenRoot(const OpContext& ctx) {
   MutexLock lock(wb_.state_.mu);
   Claim claim(wb_.state_);
@@ -61,6 +67,10 @@ Result<Entry> Vfs::Lookup(const OpContext& ctx, InodeId parent, std::string_view
     ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kRead}, {item.ino, Right::kRead}}));
     Inode& inode = *wb_.state_.Find(item.ino);
     ++inode.lookups;
+    if (inode.is_file() && !wb_.state_.rights.alone()) {
+      looked_up_.emplace_back(item.ino, env_.scheduler.clock().Boot());
+      if (looked_up_.size() > kLookedUp) looked_up_.pop_front();
+    }
     return EntryOf(inode, dir);
   }
 }

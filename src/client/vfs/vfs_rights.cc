@@ -14,6 +14,7 @@ constexpr uint32_t kPrefetch = 8192;      // entries then
 constexpr uint64_t kListAgain = 1024;     // names of a directory that is listed again for what lies below it
 constexpr absl::Duration kWalkPause = absl::Milliseconds(500);
 constexpr absl::Duration kAcquireAttempt = absl::Seconds(20);
+constexpr absl::Duration kOpenGrace = absl::Seconds(1);  // between a LOOKUP and the OPEN that it was for
 constexpr uint32_t kCarvedAtMost = 4;     // files of a directory wanted for writing one by one, before all of it is wanted
 
 }  // namespace
@@ -328,10 +329,33 @@ void Vfs::GiveUpInode(Inode& inode, RecallAnswer& answer) {
   inode.valid = inode.sealed = inode.recached = inode.only_ours = false;
   ++inode.generation;
   if (inode.dir) inode.dir->Invalidate();
-  if (inode.opens > 0) {
+  const bool opening = inode.opens == 0 && JustLookedUp(inode.ino());
+  if (opening && !inode.told_open) grace_.push_back(inode.ino());
+  if (inode.opens > 0 || opening) {
     inode.told_open = true;
     answer.opens.push_back(inode.ino());
   }
+}
+
+bool Vfs::JustLookedUp(InodeId ino) {
+  const BootTime since = env_.scheduler.clock().Boot() - kOpenGrace;
+  return std::any_of(looked_up_.begin(), looked_up_.end(), [&](const auto& seen) { return seen.first == ino && seen.second >= since; });
+}
+
+void Vfs::EndGrace() {
+  MutexLock lock(wb_.state_.mu);
+  std::vector<InodeId> waiting;
+  for (const InodeId ino : std::exchange(grace_, {})) {
+    Inode* inode = wb_.state_.Find(ino);
+    if (inode != nullptr && (inode->opens > 0 || !inode->told_open)) continue;  // its last close tells, or has told
+    if (JustLookedUp(ino)) {
+      waiting.push_back(ino);
+      continue;
+    }
+    if (inode != nullptr) inode->orphan = inode->told_open = false;
+    if (!wb_.state_.broken) wb_.Log(ReleaseOrphanOp{ino}, {inode});
+  }
+  grace_.insert(grace_.end(), waiting.begin(), waiting.end());
 }
 
 void Vfs::GiveUp(const SessionMessage& message, RecallAnswer& answer) {
@@ -399,7 +423,7 @@ ReclaimRequest Vfs::HeldForReclaim() {
   request.alone = wb_.state_.rights.alone();
   if (!request.alone) request.rights = wb_.state_.rights.All();
   for (const auto& [ino, inode] : wb_.state_.inodes) {
-    if (inode->told_open && inode->opens > 0) request.opens.push_back(ino);
+    if (inode->told_open) request.opens.push_back(ino);
   }
   request.locks = locks_.Held();
   ++reclaims_;
