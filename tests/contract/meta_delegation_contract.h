@@ -237,16 +237,30 @@ TEST_P(MetaDelegationContract, PollAnswersInTimeAndOnlyToTheNewest) {
   canceller->Join();
 }
 
-TEST_P(MetaDelegationContract, ASilentHolderIsEndedForWhoWaits) {
+// FENCE-1
+TEST_P(MetaDelegationContract, OfASilentHolderIsTakenWhatIsWanted) {
   ASSERT_TRUE(service().CloseSession(ctx_, a_->id(), a_->key()).ok());
   auto silent = Session::Open(service(), "disk", {5, 5}, "sleeper", SessionMode::kReadWrite, absl::Milliseconds(300));
   ASSERT_TRUE(silent.ok());
   ASSERT_TRUE(silent->Acquire({{dir_.ino, Right::kWrite}}).ok());
   const auto got = b_->Acquire({{dir_.ino, Right::kWrite}});
   ASSERT_TRUE(got.ok()) << Why(got);
-  const auto fenced = silent->Stat(kRootInode);
-  ASSERT_EQ(fenced.code(), Code::kFenced);
-  EXPECT_NE(fenced.error().message().find("host-b"), std::string_view::npos) << Why(fenced);
+  const auto told = service().Renew(ctx_, silent->id(), silent->key(), 0);
+  ASSERT_TRUE(told.ok()) << Why(told);
+  EXPECT_EQ(told->taken, (std::vector<Taken>{{dir_.ino, true, false}}));
+  EXPECT_EQ(silent->Acquire({{dir_.ino, Right::kRead}}).code(), Code::kUnavailable);
+  EXPECT_EQ(silent->Commit({silent->File(dir_.ino, "late")}).code(), Code::kUnavailable);
+  SettleRequest settle;
+  settle.session = silent->id();
+  settle.key = {7, 7};
+  EXPECT_EQ(service().Settle(ctx_, settle).code(), Code::kPermission);
+  settle.key = silent->key();
+  settle.taken = {dir_.ino};
+  ASSERT_TRUE(service().Settle(ctx_, settle).ok());
+  const auto after = service().Renew(ctx_, silent->id(), silent->key(), 0);
+  ASSERT_TRUE(after.ok());
+  EXPECT_TRUE(after->taken.empty());
+  EXPECT_TRUE(silent->Stat(kRootInode).ok());
 }
 
 TEST_P(MetaDelegationContract, RightsAndSessionsAreRevoked) {

@@ -1,6 +1,8 @@
 // File locks of MetaService (LOCK-1), with two sessions. Included and instantiated as meta_service_contract.h is.
 #pragma once
 
+#include <gmock/gmock.h>
+
 #include <atomic>
 
 #include "tests/contract/meta_service_contract.h"
@@ -187,8 +189,10 @@ TEST_P(MetaLockContract, ACircleIsRefusedToThoseWhoAsk) {
   };
   ASSERT_EQ(*send(a_, 1, 1, false, false, absl::Seconds(30)), LockOutcome::kDone);
   ASSERT_EQ(*send(b_, 2, 2, false, false, absl::Seconds(30)), LockOutcome::kDone);
-  EXPECT_EQ(send(a_, 3, 2, true, true, absl::Milliseconds(200)).code(), Code::kUnavailable);
-  EXPECT_EQ(send(b_, 4, 1, true, false, absl::Milliseconds(200)).code(), Code::kUnavailable);
+  // Told by the server shortly before the deadline, or by nobody.
+  const auto late = testing::AnyOf(Code::kUnavailable, Code::kUnknown);
+  EXPECT_THAT(send(a_, 3, 2, true, true, absl::Milliseconds(200)).code(), late);
+  EXPECT_THAT(send(b_, 4, 1, true, false, absl::Milliseconds(200)).code(), late);
   EXPECT_EQ(*send(b_, 5, 1, true, true, absl::Seconds(30)), LockOutcome::kDeadlock);
 }
 

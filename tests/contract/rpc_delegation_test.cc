@@ -33,10 +33,12 @@ TEST_F(RpcDelegation, SessionsThatShare) {
   EXPECT_TRUE(opened->alone);
   EXPECT_EQ(opened->number, 1ULL << 41);
   meta_.renew_reply.reclaim = true;
+  meta_.renew_reply.taken = {{InodeId(4), true, false}, {InodeId(5), false, true}};
   const auto renewed = client_->Renew(kCtx, SessionId(1), {}, 77);
   ASSERT_TRUE(renewed.ok());
   EXPECT_EQ(meta_.number, 77u);
   EXPECT_TRUE(renewed->reclaim);
+  EXPECT_EQ(renewed->taken, meta_.renew_reply.taken);
 }
 
 TEST_F(RpcDelegation, Acquire) {

@@ -75,6 +75,7 @@ class FakeMetaServer : public MetaServer {
   std::vector<InodeId> given_back;
   std::vector<InodeId> told_open;
   ReclaimRequest reclaimed;
+  SettleRequest settled;
   SetLockRequest set_lock;
   FileLock tested;
   CommitRequest committed;
@@ -132,6 +133,10 @@ class FakeMetaServer : public MetaServer {
   Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) override {
     reclaimed = request;
     return Answer(ctx, "Reclaim", reclaim_reply);
+  }
+  Status Settle(const OpContext& ctx, const SettleRequest& request) override {
+    settled = request;
+    return Before(ctx, "Settle");
   }
   Result<LockOutcome> SetLock(const OpContext& ctx, const SetLockRequest& request) override {
     set_lock = request;

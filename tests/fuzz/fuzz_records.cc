@@ -36,6 +36,7 @@ std::vector<std::string> archil::FuzzSeeds() {
   const auto& all = AllSamples();
   for (size_t i = 0; i < all.size(); ++i) seeds.push_back(static_cast<char>(i) + all[i].bytes);
   for (const Sample& s : SampleLogRecordsV2()) seeds.push_back(static_cast<char>(all.size() - 1) + s.bytes);
+  for (const Sample& s : SampleLogRecordsV3()) seeds.push_back(static_cast<char>(all.size() - 1) + s.bytes);
   for (const Sample& s : SampleLogRecords()) seeds.push_back(static_cast<char>(all.size() - 1) + s.bytes);
   return seeds;
 }

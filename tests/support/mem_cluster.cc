@@ -163,6 +163,9 @@ class MemCluster::MetaLink : public MetaService {
   Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) override {
     return Forward(kChange, [&](MetaService& s) { return s.Reclaim(ctx, request); });
   }
+  Status Settle(const OpContext& ctx, const SettleRequest& request) override {
+    return Forward(kChange, [&](MetaService& s) { return s.Settle(ctx, request); });
+  }
   Result<LockOutcome> SetLock(const OpContext& ctx, const SetLockRequest& request) override {
     return Forward(kChange, [&](MetaService& s) { return s.SetLock(ctx, request); });
   }

@@ -68,6 +68,7 @@ std::vector<Sample> SampleRecords() {
       Of("segment", SegmentRecord{SegmentId{8}, SessionId{9}, SegmentRecord::State::kCondemned, 2, {1, 70}}, &DecodeSegment),
       Of("range", RangeRecord{SessionId{9}}, &DecodeRange),
       Of("used", used, &DecodeUsed),
+      Of("taken", TakenMark{true, true}, &DecodeTaken),
   };
   out.push_back({"blob", EncodeBlob("bytes"), [](std::string_view bytes) -> Result<std::string> {
                    ARCHIL_ASSIGN_OR_RETURN(const std::string back, DecodeBlob(bytes));
@@ -126,6 +127,14 @@ std::vector<Sample> SampleLogRecordsV2() {
   return LogSamples({
       {"session_opened", opened},
       {"commit", CommitRecord{session, Seq{1}, Seq{300}, "ops", {{InodeId{70001}, {other}}, {InodeId{70002}, {SessionId{1}, other}}}}},
+  });
+}
+
+std::vector<Sample> SampleLogRecordsV3() {
+  const SessionId session{(5ULL << 32) | 7};
+  return LogSamples({
+      {"taken", TakenRecord{session, {{InodeId{70001}, true, false}, {InodeId{70002}, false, true}, {InodeId{70003}, true, true}}}},
+      {"settled", SettledRecord{session, {InodeId{70001}, InodeId{70003}}, Seq{301}}},
   });
 }
 

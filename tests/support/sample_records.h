@@ -23,5 +23,6 @@ std::vector<Sample> SampleLogRecords();
 // What only version 2 can say.
 std::vector<Sample> SampleRecordsV2();
 std::vector<Sample> SampleLogRecordsV2();
+std::vector<Sample> SampleLogRecordsV3();
 
 }  // namespace archil

@@ -34,6 +34,7 @@ struct OpContext {
   // the caller repeats it where waiting is allowed.
   bool may_block = true;
   const CancelFlag* cancel = nullptr;  // null: cannot be cancelled
+  uint64_t handle = 0;  // of the open file that the call comes through, as FsApi::Open gave it; 0: none
 
   bool cancelled() const { return cancel != nullptr && cancel->cancelled(); }
   OpContext WithDeadline(BootTime d) const {

@@ -84,12 +84,31 @@ struct OpenSessionReply {
   uint64_t number = 0;     // of that grant; messages and grants of the session have higher ones
 };
 
+// What others wanted of a silent session, and got without its answer (FENCE-1).
+struct Taken {
+  InodeId ino;
+  bool right = false;  // all that it held on the inode, and on what that covered
+  bool locks = false;  // its file locks on it
+  friend bool operator==(const Taken&, const Taken&) = default;
+};
+inline constexpr size_t kMaxTaken = 4096;  // of one session; then it is ended
+
 struct RenewReply {
   absl::Duration lease;  // what is left of it, counted from the sending of the request: less than it was if it was not renewed, 0 if nothing
   Seq applied;  // newest op of this session that is durable at the server
   absl::Time server_time;
   std::vector<DataServerInfo> data_servers;
   bool reclaim = false;  // the server was restarted: Reclaim before anything else
+  // In order of inodes. Until they are settled the session has no lease, is granted nothing, and commits only what does not touch them.
+  std::vector<Taken> taken;
+};
+
+// The session knows of it: what its log held of these inodes is lost or applied.
+struct SettleRequest {
+  SessionId session;
+  SessionKey key;
+  std::vector<InodeId> taken;
+  Seq last;  // newest number of its log that was lost or applied: none up to it comes (again)
 };
 
 struct CommitRequest {
@@ -285,6 +304,8 @@ class MetaService {
                           const std::vector<InodeId>& opens) = 0;
   // kFenced if it conflicts with what others reclaimed, or comes too late.
   virtual Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) = 0;
+  // Ends the state of being taken. kUnavailable while the session owes the answer to kRecallAlone, or has not reclaimed. Idempotent.
+  virtual Status Settle(const OpContext& ctx, const SettleRequest& request) = 0;
   // --- file locks. While a session is alone it keeps them to itself, and hands them over when it answers kRecallAlone.
   // Waits, if request.waiter says so, until granted; never answers kWaiting. When the deadline passes: kUnavailable, the wait keeps
   // its place and is asked for again. A repeat is answered as the first time, without effect.

@@ -11,7 +11,7 @@ namespace archil {
 namespace {
 
 constexpr uint32_t kMagic = 0x474c5241;  // "ARLG"
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersion = 3;
 constexpr size_t kChecksumAt = 4 + 1 + 8 + 4;
 
 enum Kind : uint8_t {
@@ -24,7 +24,11 @@ enum Kind : uint8_t {
   kSegmentsReleased = 7,
   kSegmentsCondemned = 8,
   kSegmentsDeleted = 9,
+  kTaken = 10,
+  kSettled = 11,
 };
+
+enum TakenBit : uint8_t { kTakenRight = 1, kTakenLocks = 2 };
 
 void PutTime(ByteWriter& w, Timestamp t) {
   w.I64(t.sec);
@@ -34,6 +38,11 @@ void PutTime(ByteWriter& w, Timestamp t) {
 void PutSegments(ByteWriter& w, const std::vector<SegmentId>& segments) {
   w.Varint(segments.size());
   for (SegmentId s : segments) w.Varint(s.value);
+}
+
+void PutInodes(ByteWriter& w, const std::vector<InodeId>& inodes) {
+  w.Varint(inodes.size());
+  for (InodeId ino : inodes) w.Varint(ino.value);
 }
 
 void PutOpens(ByteWriter& w, const std::vector<CommitRecord::Open>& opens) {
@@ -47,6 +56,7 @@ void PutOpens(ByteWriter& w, const std::vector<CommitRecord::Open>& opens) {
 
 // The lowest version that can say it.
 uint8_t VersionOf(const LogRecord& record) {
+  if (std::holds_alternative<TakenRecord>(record) || std::holds_alternative<SettledRecord>(record)) return 3;
   const auto* commit = std::get_if<CommitRecord>(&record);
   const auto* opened = std::get_if<SessionOpenedRecord>(&record);
   const bool newer = (commit != nullptr && !commit->opens.empty()) || (opened != nullptr && opened->sharing != Sharing::kShared);
@@ -118,6 +128,21 @@ struct Encoder {
     w.U8(kSegmentsDeleted);
     PutSegments(w, r.segments);
   }
+  void operator()(const TakenRecord& r) {
+    w.U8(kTaken);
+    w.Varint(r.session.value);
+    w.Varint(r.taken.size());
+    for (const Taken& t : r.taken) {
+      w.Varint(t.ino.value);
+      w.U8(static_cast<uint8_t>((t.right ? kTakenRight : 0) | (t.locks ? kTakenLocks : 0)));
+    }
+  }
+  void operator()(const SettledRecord& r) {
+    w.U8(kSettled);
+    w.Varint(r.session.value);
+    PutInodes(w, r.taken);
+    w.Varint(r.last.value);
+  }
 };
 
 std::vector<SegmentId> GetSegments(ByteReader& r) {
@@ -165,6 +190,26 @@ std::vector<CommitRecord::Open> GetOpens(ByteReader& r) {
     out.push_back(std::move(o));
   }
   return out;
+}
+
+std::vector<InodeId> GetInodes(ByteReader& r) {
+  std::vector<InodeId> out;
+  const uint64_t count = r.Varint();
+  for (uint64_t i = 0; i < count && !r.failed(); ++i) out.push_back(InodeId{r.Varint()});
+  return out;
+}
+
+TakenRecord GetTaken(ByteReader& r, bool& bad) {
+  TakenRecord rec;
+  rec.session = SessionId{r.Varint()};
+  const uint64_t count = r.Varint();
+  for (uint64_t i = 0; i < count && !r.failed(); ++i) {
+    const InodeId ino{r.Varint()};
+    const uint8_t bits = r.U8();
+    if (bits == 0 || bits > (kTakenRight | kTakenLocks)) bad = true;
+    rec.taken.push_back({ino, (bits & kTakenRight) != 0, (bits & kTakenLocks) != 0});
+  }
+  return rec;
 }
 
 Result<LogRecord> DecodeBody(uint8_t version, std::string_view body) {
@@ -240,6 +285,15 @@ Result<LogRecord> DecodeBody(uint8_t version, std::string_view body) {
     }
     case kSegmentsCondemned: out = SegmentsCondemnedRecord{GetSegments(r)}; break;
     case kSegmentsDeleted: out = SegmentsDeletedRecord{GetSegments(r)}; break;
+    case kTaken: out = GetTaken(r, bad); break;
+    case kSettled: {
+      SettledRecord rec;
+      rec.session = SessionId{r.Varint()};
+      rec.taken = GetInodes(r);
+      rec.last = Seq{r.Varint()};
+      out = std::move(rec);
+      break;
+    }
     default: return Error(Code::kCorrupt, "log record of an unknown kind");
   }
   if (bad || !r.done() || VersionOf(out) != version) return Error(Code::kCorrupt, "log record does not decode");

@@ -2,7 +2,8 @@
 //
 //   frame = u32 magic ‖ u8 version ‖ u64 lsn ‖ u32 body length ‖ u64 checksum ‖ body
 //   body  = u8 kind ‖ fields
-// Version 2 is written only for what version 1 cannot say: an exclusive session, a commit with inodes open elsewhere.
+// A version is written only for what a lower one cannot say. 2: an exclusive session, a commit with inodes open elsewhere. 3: what was
+// taken from a silent session.
 // The checksum covers all of the frame but itself. Frames follow each other without gaps; a frame may be split
 // over several appends but never over two segments. Applying a record is a pure function of it and the state (replay).
 // Pure; pinned by golden tests (docs/formats.md).
@@ -90,8 +91,21 @@ struct SegmentsDeletedRecord {
   std::vector<SegmentId> segments;
 };
 
+// FEN-1: durable before any of it is given to another.
+struct TakenRecord {
+  SessionId session;
+  std::vector<Taken> taken;
+};
+
+// The session knows of it, and its numbers go on after `last`.
+struct SettledRecord {
+  SessionId session;
+  std::vector<InodeId> taken;
+  Seq last;
+};
+
 using LogRecord = std::variant<DiskCreatedRecord, SessionOpenedRecord, SessionEndedRecord, CommitRecord, RangeGrantedRecord,
-                               SegmentsGrantedRecord, SegmentsReleasedRecord, SegmentsCondemnedRecord, SegmentsDeletedRecord>;
+                               SegmentsGrantedRecord, SegmentsReleasedRecord, SegmentsCondemnedRecord, SegmentsDeletedRecord, TakenRecord, SettledRecord>;
 
 inline constexpr size_t kLogFrameHeader = 4 + 1 + 8 + 4 + 8;
 inline constexpr size_t kMaxOpensBytes = 1 << 20;  // of a commit's record

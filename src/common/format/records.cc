@@ -361,6 +361,20 @@ Result<SegmentRecord> DecodeSegment(std::string_view value) {
   return rec;
 }
 
+std::string Encode(const TakenMark& rec) {
+  ByteWriter w = Begin();
+  w.U8(static_cast<uint8_t>((rec.right ? 1 : 0) | (rec.locks ? 2 : 0)));
+  return Finish(w);
+}
+
+Result<TakenMark> DecodeTaken(std::string_view value) {
+  ARCHIL_ASSIGN_OR_RETURN(const std::string_view body, BodyOf(value, "taken"));
+  ByteReader r(body);
+  const uint8_t bits = r.U8();
+  if (!r.done() || bits == 0 || bits > 3) return Damaged("taken");
+  return TakenMark{(bits & 1) != 0, (bits & 2) != 0};
+}
+
 std::string Encode(const RangeRecord& rec) {
   ByteWriter w = Begin();
   w.Varint(rec.session.value);

@@ -144,6 +144,15 @@ struct SegmentRecord {
 std::string Encode(const SegmentRecord& r);
 Result<SegmentRecord> DecodeSegment(std::string_view value);
 
+// What was taken of an inode from a session that has not settled it; the key names both.
+struct TakenMark {
+  bool right = false;
+  bool locks = false;
+  friend bool operator==(const TakenMark&, const TakenMark&) = default;
+};
+std::string Encode(const TakenMark& r);
+Result<TakenMark> DecodeTaken(std::string_view value);
+
 // A block of kInodeRange inode numbers, granted to a session.
 struct RangeRecord {
   SessionId session;

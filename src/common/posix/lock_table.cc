@@ -296,6 +296,20 @@ void LockTable::ReleaseSession(SessionId session, std::vector<WaiterId>* granted
   }
 }
 
+void LockTable::ReleaseInode(SessionId session, InodeId ino, std::vector<WaiterId>* granted) {
+  std::set<FileKey> touched;
+  for (auto it = holdings_.lower_bound({{session, 0}, {}}); it != holdings_.end() && it->first.session == session;) {
+    const auto [owner, key] = *it++;
+    if (key.first != ino) continue;
+    touched.insert(key);
+    Put({key.first, key.second, owner, LockType::kUnlock, 0, kLockEnd, 0});
+  }
+  for (const FileKey& key : touched) {
+    Wake(key, granted);
+    DropIfEmpty(key);
+  }
+}
+
 void LockTable::DropInode(InodeId ino, std::vector<WaiterId>* lost) {
   for (const LockFamily family : {LockFamily::kRange, LockFamily::kWhole}) {
     const auto found = files_.find({ino, family});
@@ -330,12 +344,14 @@ std::set<SessionId> LockTable::SessionsAgainst(const FileLock& lock) const {
   return sessions;
 }
 
-bool LockTable::Blocks(SessionId session) const {
+std::vector<InodeId> LockTable::BlockedBy(SessionId session) const {
+  std::set<InodeId> inodes;
   for (const auto& [id, place] : waiters_) {
     if (id.session == session) continue;
-    if (AnyHolder(place.second->request.lock, [&](const FileLock& held) { return held.owner.session == session; })) return true;
+    const FileLock& wanted = place.second->request.lock;
+    if (AnyHolder(wanted, [&](const FileLock& held) { return held.owner.session == session; })) inodes.insert(wanted.ino);
   }
-  return false;
+  return {inodes.begin(), inodes.end()};
 }
 
 bool LockTable::Holds(InodeId ino, LockFamily family, LockOwner owner) const {

@@ -42,6 +42,8 @@ class LockTable {
   bool Release(InodeId ino, LockFamily family, LockOwner owner, std::vector<WaiterId>* granted);
   // Everything of a session, its waits too.
   void ReleaseSession(SessionId session, std::vector<WaiterId>* granted);
+  // What it holds of an inode; its waits go on.
+  void ReleaseInode(SessionId session, InodeId ino, std::vector<WaiterId>* granted);
   // Everything on an inode; waits on it are forgotten and reported as `lost`.
   void DropInode(InodeId ino, std::vector<WaiterId>* lost);
 
@@ -50,8 +52,8 @@ class LockTable {
 
   // Sessions other than the asking one that hold what `lock` conflicts with.
   std::set<SessionId> SessionsAgainst(const FileLock& lock) const;
-  // Does somebody of another session wait for what it holds?
-  bool Blocks(SessionId session) const;
+  // Inodes of which it holds what somebody of another session waits for, in order.
+  std::vector<InodeId> BlockedBy(SessionId session) const;
   bool Holds(InodeId ino, LockFamily family, LockOwner owner) const;
   // In the order of inode, family, owner, range.
   std::vector<FileLock> Locks() const;

@@ -223,6 +223,12 @@ void ToProto(const RenewReply& reply, v1::RenewReply* out) {
   out->set_server_time_unix_ns(absl::ToUnixNanos(reply.server_time));
   for (const auto& s : reply.data_servers) ToProto(s, out->add_data_servers());
   out->set_reclaim(reply.reclaim);
+  for (const Taken& t : reply.taken) {
+    v1::Taken* one = out->add_taken();
+    one->set_ino(t.ino.value);
+    one->set_right(t.right);
+    one->set_locks(t.locks);
+  }
 }
 
 Result<RenewReply> FromProto(const v1::RenewReply& in) {
@@ -230,6 +236,7 @@ Result<RenewReply> FromProto(const v1::RenewReply& in) {
   reply.lease = absl::Nanoseconds(in.lease_ns());
   reply.applied = Seq(in.applied());
   reply.reclaim = in.reclaim();
+  for (const v1::Taken& t : in.taken()) reply.taken.push_back({InodeId(t.ino()), t.right(), t.locks()});
   reply.server_time = absl::FromUnixNanos(in.server_time_unix_ns());
   ARCHIL_ASSIGN_OR_RETURN(reply.data_servers, ServersFromProto(in.data_servers()));
   return reply;

@@ -58,6 +58,8 @@ Result<SetLockRequest> FromProto(const v1::SetLockRequest& in);
 Result<LockOutcome> OutcomeFromProto(uint32_t in);
 void ToProto(const ReclaimRequest& request, v1::ReclaimRequest* out);
 Result<ReclaimRequest> FromProto(const v1::ReclaimRequest& in);
+void ToProto(const SettleRequest& request, v1::SettleRequest* out);
+Result<SettleRequest> FromProto(const v1::SettleRequest& in);
 void ToProto(const RightInfo& info, v1::RightInfo* out);
 Result<RightInfo> FromProto(const v1::RightInfo& in);
 void ToProto(const ChunkExtents& chunk, v1::ChunkExtents* out);

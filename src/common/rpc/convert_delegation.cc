@@ -230,6 +230,23 @@ Result<ReclaimRequest> FromProto(const v1::ReclaimRequest& in) {
   return request;
 }
 
+void ToProto(const SettleRequest& request, v1::SettleRequest* out) {
+  out->set_session(request.session.value);
+  ToProto(request.key, out->mutable_key());
+  AddInodes(request.taken, out->mutable_taken());
+  out->set_last(request.last.value);
+}
+
+Result<SettleRequest> FromProto(const v1::SettleRequest& in) {
+  if (!in.has_key()) return Missing("key");
+  SettleRequest request;
+  request.session = SessionId(in.session());
+  request.key = FromProto(in.key());
+  ARCHIL_ASSIGN_OR_RETURN(request.taken, InodesFromProto("taken inodes", in.taken()));
+  request.last = Seq(in.last());
+  return request;
+}
+
 void ToProto(const FileLock& lock, v1::FileLock* out) {
   out->set_ino(lock.ino.value);
   out->set_family(static_cast<uint32_t>(lock.family));

@@ -131,6 +131,14 @@ class MetaClient final : public MetaService {
     return ReclaimReply{reply.number()};
   }
 
+  Status Settle(const OpContext& ctx, const SettleRequest& in) override {
+    ARCHIL_RETURN_IF_ERROR(CheckRights("taken inodes", in.taken.size()));
+    v1::SettleRequest request;
+    ToProto(in, &request);
+    v1::SettleReply reply;
+    return channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::Settle, request, &reply);
+  }
+
   Result<LockOutcome> SetLock(const OpContext& ctx, const SetLockRequest& in) override {
     v1::SetLockRequest request;
     ToProto(in, &request);

@@ -114,6 +114,8 @@ Status Apply(Txn& txn, const SessionEndedRecord& r) {
     if (std::find(rec.sessions.begin(), rec.sessions.end(), r.session) == rec.sessions.end()) continue;
     ARCHIL_RETURN_IF_ERROR(DropOrphanReference(txn, r.session, InodeId{FirstIdOfKey(key)}));
   }
+  ARCHIL_ASSIGN_OR_RETURN(auto taken, txn.ListDisk(TakenPrefix(r.session)));
+  for (auto& [key, value] : taken) txn.DeleteDisk(std::move(key));
   ARCHIL_RETURN_IF_ERROR(DropRanges(txn, r.session));
   ARCHIL_RETURN_IF_ERROR(OrphanSegments(txn, r.session));
   session.state = r.fenced ? SessionRecord::State::kFenced : SessionRecord::State::kClosed;
@@ -196,6 +198,29 @@ Status Apply(Txn& txn, const SegmentsDeletedRecord& r) {
     if (rec.state != SegmentRecord::State::kCondemned) return Refuse("a segment was deleted that was not condemned");
     txn.DeleteDisk(SegmentTableKey(id));
   }
+  return Ok();
+}
+
+Status Apply(Txn& txn, const TakenRecord& r) {
+  ARCHIL_RETURN_IF_ERROR(LoadLiveSession(txn, r.session));
+  for (const Taken& t : r.taken) {
+    ARCHIL_ASSIGN_OR_RETURN(auto raw, txn.GetDisk(TakenKey(r.session, t.ino)));
+    TakenMark mark;
+    if (raw) {
+      ARCHIL_ASSIGN_OR_RETURN(mark, DecodeTaken(*raw));
+    }
+    mark.right = mark.right || t.right;
+    mark.locks = mark.locks || t.locks;
+    txn.PutDisk(TakenKey(r.session, t.ino), Encode(mark));
+  }
+  return Ok();
+}
+
+Status Apply(Txn& txn, const SettledRecord& r) {
+  ARCHIL_ASSIGN_OR_RETURN(SessionRecord session, LoadLiveSession(txn, r.session));
+  for (InodeId ino : r.taken) txn.DeleteDisk(TakenKey(r.session, ino));
+  session.applied = std::max(session.applied, r.last);
+  txn.PutDisk(SessionTableKey(r.session), Encode(session));
   return Ok();
 }
 

@@ -60,6 +60,7 @@ class Disk : public std::enable_shared_from_this<Disk> {
   void AnswerRecall(SessionId session, SessionKey key, RecallAnswer answer, Done<bool> done);
   void GiveBack(SessionId session, SessionKey key, std::vector<InodeId> inodes, std::vector<InodeId> opens, Done<bool> done);
   void Reclaim(ReclaimRequest request, Done<ReclaimReply> done);
+  void SettleTaken(SettleRequest request, Done<bool> done);
   void ListRights(uint32_t limit, Done<std::vector<RightInfo>> done);
   void Commit(CommitRequest request, Done<CommitReply> done);
   void AllocateInodes(SessionId session, SessionKey key, Done<InodeRange> done);
@@ -110,7 +111,8 @@ class Disk : public std::enable_shared_from_this<Disk> {
   Result<InodeRange> GrantRange(DiskCore& core, SessionId session);
   Result<DiskInfo> MakeInfo(DiskCore& core);
   // A live session of this id (and key, if given); renews its lease. kUnavailable if it has not reclaimed, unless that does not matter.
-  enum class Claim : uint8_t { kNeeded, kNot };
+  // Of one that has something taken and unsettled likewise.
+  enum class Claim : uint8_t { kNeeded, kUnsettled /* reclaimed, but may be unsettled */, kNot };
   static Result<SessionRecord*> LiveSession(DiskCore& core, SessionId session, const SessionKey* key, BootTime received, Claim claim = Claim::kNeeded);
   Status RefuseOrEnd(DiskCore& core, const std::vector<Holder>& in_the_way, const OpenSessionRequest& request);
 
@@ -118,6 +120,9 @@ class Disk : public std::enable_shared_from_this<Disk> {
   // Looks at the requests and answers what can be answered; ends who is to be ended. After everything that may let one go on.
   void Settle(DiskCore& core);
   void SettleSoon();
+  // FENCE-1: ends and takes, first in the log. False: not now, or the disk steps down.
+  bool TakeFromSilent(DiskCore& core, const DelegationEffects& effects);
+  Status Take(DiskCore& core, SessionId session, const std::vector<Taken>& taken);
   void Do(DiskCore& core, const DelegationEffects& effects);
   void AnswerPolls(DiskCore& core, BootTime now);
   void EndPoll(DiskCore& core, SessionId session, const Error& error);
@@ -134,12 +139,15 @@ class Disk : public std::enable_shared_from_this<Disk> {
 
   // --- disk_locks.cc
   // kUnavailable while another session of the branch may hold locks that are not known here. The session's branch.
-  Result<BranchId> LocksKnown(DiskCore& core, SessionId session);
-  Status EndSilentHolders(DiskCore& core, BranchId branch, const FileLock& lock);
+  // Of the inode, that is.
+  Result<BranchId> LocksKnown(DiskCore& core, SessionId session, InodeId ino);
+  Status TakeSilentLocks(DiskCore& core, BranchId branch, SessionId session, const FileLock& lock);
   void LookAtLocks(DiskCore& core, BootTime now, DelegationEffects& out);
   BootTime NextLockLook(const DiskCore& core) const;
   // Tells those whose wait has ended.
   void AnswerLocks(DiskCore& core);
+  // Without those that were taken from it.
+  static std::vector<FileLock> Untaken(DiskCore& core, SessionId session, const std::vector<FileLock>& locks);
   void EndLocks(DiskCore& core, SessionId session, BranchId branch, const Error& error);
   void FailLockWaits(DiskCore& core, const Error& error);
   void CancelLockWait(DiskCore& core, uint64_t wait, const Error& error);

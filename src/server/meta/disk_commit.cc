@@ -13,7 +13,7 @@ namespace {
 class SessionRights final : public RightsCheck {
  public:
   SessionRights(const DelegationTable& table, Txn& txn, SessionId session)
-      : table_(table), txn_(txn), session_(session), alone_(table.AloneNumber(session) != 0) {}
+      : table_(table), txn_(txn), session_(session), alone_(table.AloneNumber(session) != 0 && !table.Unsettled(session)) {}
 
   // What was allowed once stays so in the batch: its own ops may have taken the inode out of what the session holds. What the batch
   // made is its own.
@@ -114,7 +114,7 @@ void Disk::Commit(CommitRequest request, Done<CommitReply> done) {
 
 void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op>& ops, BootTime received, const Done<CommitReply>& done) {
   const auto commit = [&]() -> Result<CommitReply> {
-    ARCHIL_ASSIGN_OR_RETURN(SessionRecord * session, LiveSession(core, request.session, &request.key, received));
+    ARCHIL_ASSIGN_OR_RETURN(SessionRecord * session, LiveSession(core, request.session, &request.key, received, Claim::kUnsettled));
     if (request.last <= session->applied) {
       ++host_.metrics.commits_repeated;
       return CommitReply{session->applied, core.applied};
@@ -124,6 +124,10 @@ void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op
     TableOpens opens(core.table, session->branch, request.session);
     if (const Status s = ApplyCommit(txn, request.session, request.first, request.last, ops, &rights, &opens); !s.ok()) {
       ++host_.metrics.commits_refused;
+      // The client does not know yet what was taken from it.
+      if (s.code() == Code::kInvalid && core.table.Unsettled(request.session)) {
+        return Error(Code::kUnavailable, fmt::format("the session has to settle what was taken from it first: {}", s.error().message()));
+      }
       return s.error();
     }
     if (OpensSize(opens.said) > kMaxOpensBytes) return Error(Code::kTryAgain, "too many of the removed inodes are open elsewhere");

@@ -43,7 +43,8 @@ struct DiskHost {
 inline uint64_t FirstNumber(uint64_t epoch) { return epoch << 40; }
 
 struct DiskCore {
-  explicit DiskCore(absl::Duration recall_grace) : table(DelegationLimits{.recall_grace = recall_grace}) {}
+  explicit DiskCore(const MetaServerConfig& config)
+      : table(DelegationLimits{.recall_grace = config.recall_grace, .keep_silent = config.keep_silent}) {}
 
   std::shared_ptr<KvStore> kv;  // owners: the core, and background work that reads or flushes it
   std::unique_ptr<LogWriter> log;
@@ -75,7 +76,7 @@ struct DiskCore {
   };
   LockBook locks;
   std::map<WaiterId, LockWait> lock_waits;
-  BootTime lock_look;  // whoever is silent then and stands in the way of one is ended
+  BootTime lock_look;  // from whoever is silent then and stands in the way of one its locks are taken
   uint64_t records_shown = 0;  // of rights, in the gauge
 
   // Flushing: changes wait in `held` from the moment at which the state's end is fixed until it is on disk.

@@ -178,7 +178,7 @@ void Disk::Settle(DiskCore& core) {
   LookAtLocks(core, now, effects);
   Do(core, effects);
   AnswerPolls(core, now);
-  if (!effects.ends.empty()) {
+  if (!effects.ends.empty() || !effects.takes.empty()) {
     // The state may not change while it is being flushed.
     if (core.flushing) {
       PostOnStrand(Kind::kChange, [self = shared_from_this()](DiskCore* core) {
@@ -186,13 +186,36 @@ void Disk::Settle(DiskCore& core) {
       });
       return;
     }
-    for (const auto& end : effects.ends) {
-      if (core.table.Find(end.session) == nullptr) continue;
-      ++host_.metrics.silent_ended;
-      if (!EndSession(core, end.session, true, end.reason).ok()) return;  // the disk steps down
-    }
+    if (!TakeFromSilent(core, effects)) return;
   }
   WakeForWaits(core);
+}
+
+bool Disk::TakeFromSilent(DiskCore& core, const DelegationEffects& effects) {
+  for (const auto& end : effects.ends) {
+    if (core.table.Find(end.session) == nullptr) continue;
+    ++host_.metrics.silent_ended;
+    if (!EndSession(core, end.session, true, end.reason).ok()) return false;  // the disk steps down
+  }
+  std::map<SessionId, std::vector<Taken>> takes;
+  for (const auto& take : effects.takes) takes[take.session].push_back(take.taken);
+  for (const auto& [session, taken] : takes) {
+    if (core.table.Find(session) == nullptr) continue;
+    if (!Take(core, session, taken).ok()) return false;
+  }
+  if (!takes.empty()) SettleSoon();
+  return true;
+}
+
+Status Disk::Take(DiskCore& core, SessionId session, const std::vector<Taken>& taken) {
+  ARCHIL_RETURN_IF_ERROR(Change(core, TakenRecord{session, taken}));
+  StateTree tree(*core.kv);
+  for (const Taken& t : taken) {
+    core.table.Take(session, t, tree);
+    if (t.locks) core.locks.TakeFrom(core.sessions[session].branch, session, t.ino);
+    ++host_.metrics.silent_taken;
+  }
+  return TreeIsGood(tree) ? Ok() : Status(Error(Code::kUnavailable, "the state cannot be read"));
 }
 
 void Disk::Do(DiskCore& core, const DelegationEffects& effects) {
@@ -312,14 +335,14 @@ void Disk::AnswerRecall(SessionId session, SessionKey key, RecallAnswer answer, 
   auto shared = std::make_shared<const RecallAnswer>(std::move(answer));
   Run<bool>(Kind::kRead, std::move(done), [this, session, key, shared, received = host_.Now()](DiskCore& core, Done<bool> done) {
     const auto take = [&]() -> Result<bool> {
-      ARCHIL_ASSIGN_OR_RETURN(const SessionRecord* rec, LiveSession(core, session, &key, received));
+      ARCHIL_ASSIGN_OR_RETURN(const SessionRecord* rec, LiveSession(core, session, &key, received, Claim::kUnsettled));
       if (shared->last > rec->applied) {
         return Error(Code::kInvalid, fmt::format("op {} of the answer is not applied, the newest is {}", shared->last.value, rec->applied.value));
       }
       StateTree tree(*core.kv);
       if (!shared->locks.empty() || !shared->waiters.empty()) {
         if (core.table.AloneNumber(session) == 0) return true;  // answered before
-        const Status adopted = core.locks.Adopt(rec->branch, session, shared->locks, shared->waiters);
+        const Status adopted = core.locks.Adopt(rec->branch, session, Untaken(core, session, shared->locks), shared->waiters);
         ARCHIL_RETURN_IF_ERROR(adopted);
       }
       ARCHIL_RETURN_IF_ERROR(core.table.Answer(session, *shared, tree, received));
@@ -358,7 +381,7 @@ void Disk::Reclaim(ReclaimRequest request, Done<ReclaimReply> done) {
       auto number = core.table.Reclaim(*shared, tree);
       if (!TreeIsGood(tree)) return Error(Code::kUnavailable, "the state cannot be read");
       if (number.ok()) {
-        if (const Status s = core.locks.Adopt(rec->branch, session, shared->locks, {}); !s.ok()) number = s.error();
+        if (const Status s = core.locks.Adopt(rec->branch, session, Untaken(core, session, shared->locks), {}); !s.ok()) number = s.error();
       }
       if (number.code() == Code::kFenced) {
         const std::string why(number.error().message());
@@ -372,6 +395,28 @@ void Disk::Reclaim(ReclaimRequest request, Done<ReclaimReply> done) {
     };
     Reply(core, Kind::kChange, done, take());
     Settle(core);
+  });
+}
+
+void Disk::SettleTaken(SettleRequest request, Done<bool> done) {
+  auto shared = std::make_shared<const SettleRequest>(std::move(request));
+  Run<bool>(Kind::kChange, std::move(done), [this, shared, received = host_.Now()](DiskCore& core, Done<bool> done) {
+    const auto settle = [&]() -> Result<bool> {
+      const SessionId session = shared->session;
+      ARCHIL_ASSIGN_OR_RETURN(SessionRecord * rec, LiveSession(core, session, &shared->key, received, Claim::kUnsettled));
+      ARCHIL_RETURN_IF_ERROR(core.table.CheckSettle(session));
+      SettledRecord record{session, {}, std::max(shared->last, rec->applied)};
+      for (const Taken& t : core.table.TakenOf(session)) {
+        if (std::find(shared->taken.begin(), shared->taken.end(), t.ino) != shared->taken.end()) record.taken.push_back(t.ino);
+      }
+      if (record.taken.empty()) return true;  // a repeat
+      ARCHIL_RETURN_IF_ERROR(Change(core, record));
+      rec->applied = record.last;
+      core.table.Settle(session, record.taken);
+      ++host_.metrics.settles;
+      return true;
+    };
+    Reply(core, Kind::kChange, done, settle());
   });
 }
 

@@ -3,30 +3,38 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "server/meta/disk.h"
 
 namespace archil {
 
-Result<BranchId> Disk::LocksKnown(DiskCore& core, SessionId session) {
+Result<BranchId> Disk::LocksKnown(DiskCore& core, SessionId session, InodeId ino) {
   const Holder* self = core.table.Find(session);
   if (self == nullptr) return Error(Code::kFenced, "the session has ended");
-  if (!core.table.OthersKnown(session)) {
+  if (!core.table.LocksKnown(session, ino)) {
     return Error(Code::kUnavailable, "another session has not said yet which locks it holds: it was alone, or the server was restarted");
   }
   return self->branch;
 }
 
-// What a session holds that has not been heard for its lease is free for whoever wants it.
-Status Disk::EndSilentHolders(DiskCore& core, BranchId branch, const FileLock& lock) {
+// FENCE-1: the locks of a session that has not been heard for its lease are free for whoever wants them. One that was alone may hold any.
+Status Disk::TakeSilentLocks(DiskCore& core, BranchId branch, SessionId session, const FileLock& lock) {
   if (lock.type == LockType::kUnlock) return Ok();
-  for (const SessionId session : core.locks.SessionsAgainst(branch, lock)) {
-    const Holder* holder = core.table.Find(session);
-    if (holder == nullptr || !holder->lease.Expired(host_.Now())) continue;
+  const BootTime now = host_.Now();
+  const std::set<SessionId> against = core.locks.SessionsAgainst(branch, lock);
+  for (const Holder& holder : core.table.OnBranch(branch)) {
+    if (holder.session == session || !holder.lease.Expired(now)) continue;
+    const bool any = core.table.AloneNumber(holder.session) != 0 && !core.table.LocksTaken(holder.session, lock.ino);
+    if (!any && !against.contains(holder.session)) continue;
     if (core.flushing) return Error(Code::kUnavailable, "the state is being made durable");
-    ++host_.metrics.silent_ended;
-    ARCHIL_RETURN_IF_ERROR(EndSession(core, session, true, "its lease had run out and a file lock that it held was wanted"));
+    if (core.table.MayTake(holder.session, now)) {
+      ARCHIL_RETURN_IF_ERROR(Take(core, holder.session, {{lock.ino, false, true}}));
+    } else {
+      ++host_.metrics.silent_ended;
+      ARCHIL_RETURN_IF_ERROR(EndSession(core, holder.session, true, core.table.SilentReason(holder.session, session, now)));
+    }
   }
   return Ok();
 }
@@ -38,8 +46,8 @@ void Disk::SetLock(SetLockRequest request, BootTime deadline, const std::shared_
     if (host_.draining.load()) return done(Error(Code::kUnavailable, "the server is stopping"));
     const auto set = [&]() -> Result<LockOutcome> {
       ARCHIL_RETURN_IF_ERROR(LiveSession(core, shared->session, &shared->key, received));
-      ARCHIL_ASSIGN_OR_RETURN(const BranchId branch, LocksKnown(core, shared->session));
-      ARCHIL_RETURN_IF_ERROR(EndSilentHolders(core, branch, shared->request.lock));
+      ARCHIL_RETURN_IF_ERROR(TakeSilentLocks(core, core.sessions[shared->session].branch, shared->session, shared->request.lock));
+      ARCHIL_ASSIGN_OR_RETURN(const BranchId branch, LocksKnown(core, shared->session, shared->request.lock.ino));
       ++host_.metrics.lock_calls;
       return core.locks.Set(branch, *shared);
     };
@@ -80,9 +88,9 @@ void Disk::TestLock(SessionId session, SessionKey key, FileLock lock, Done<std::
   Run<Found>(Kind::kRead, std::move(done), [this, session, key, lock, received = host_.Now()](DiskCore& core, Done<Found> done) {
     const auto test = [&]() -> Result<Found> {
       ARCHIL_RETURN_IF_ERROR(LiveSession(core, session, &key, received));
-      ARCHIL_ASSIGN_OR_RETURN(const BranchId branch, LocksKnown(core, session));
       if (!IsValid(lock) || lock.owner.session != session) return Error(Code::kInvalid, "no lock of this session has such a range");
-      ARCHIL_RETURN_IF_ERROR(EndSilentHolders(core, branch, lock));
+      ARCHIL_RETURN_IF_ERROR(TakeSilentLocks(core, core.sessions[session].branch, session, lock));
+      ARCHIL_ASSIGN_OR_RETURN(const BranchId branch, LocksKnown(core, session, lock.ino));
       return core.locks.Test(branch, lock);
     };
     Reply(core, Kind::kRead, done, test());
@@ -116,7 +124,13 @@ void Disk::LookAtLocks(DiskCore& core, BootTime now, DelegationEffects& out) {
   for (const Holder& holder : core.table.Holders()) {
     if (!holder.lease.Expired(now)) {
       core.lock_look = std::min(core.lock_look, now + core.table.LeaseLeft(holder.session, now));
-    } else if (core.locks.Blocks(holder.branch, holder.session)) {
+      continue;
+    }
+    const std::vector<InodeId> blocked = core.locks.BlockedBy(holder.branch, holder.session);
+    for (const InodeId ino : blocked) {
+      if (core.table.MayTake(holder.session, now)) out.takes.push_back({holder.session, {ino, false, true}});
+    }
+    if (!blocked.empty() && !core.table.MayTake(holder.session, now)) {
       out.ends.push_back({holder.session, "its lease had run out and a file lock that it held was wanted"});
     }
   }
@@ -127,6 +141,13 @@ BootTime Disk::NextLockLook(const DiskCore& core) const {
   BootTime next = core.lock_look;
   for (const auto& [waiter, wait] : core.lock_waits) next = std::min(next, wait.deadline);
   return next;
+}
+
+std::vector<FileLock> Disk::Untaken(DiskCore& core, SessionId session, const std::vector<FileLock>& locks) {
+  std::vector<FileLock> out;
+  std::copy_if(locks.begin(), locks.end(), std::back_inserter(out),
+               [&](const FileLock& lock) { return !core.table.LocksTaken(session, lock.ino); });
+  return out;
 }
 
 void Disk::EndLocks(DiskCore& core, SessionId session, BranchId branch, const Error& error) {

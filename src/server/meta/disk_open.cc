@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "server/meta/apply.h"
+#include "server/meta/listing.h"
 #include "server/meta/disk_core.h"
 #include "server/meta/log/log_reader.h"
 
@@ -88,7 +89,19 @@ Status LoadSessions(const DiskHost& host, DiskCore& core) {
     core.sessions[rec->id] = std::move(*rec);
     return true;
   }));
-  return bad;
+  ARCHIL_RETURN_IF_ERROR(bad);
+  StateTree tree(*core.kv);
+  ARCHIL_RETURN_IF_ERROR(ScanDiskWide(*core.kv, TakenPrefix(), [&](std::string_view key, std::string_view value) {
+    const auto mark = DecodeTaken(value);
+    if (!mark.ok()) {
+      bad = mark.error();
+      return false;
+    }
+    core.table.Take(SessionId{FirstIdOfKey(key)}, {TakenOfKey(key), mark->right, mark->locks}, tree);
+    return true;
+  }));
+  ARCHIL_RETURN_IF_ERROR(bad);
+  return tree.status();
 }
 
 Status LoadDiskRecord(DiskCore& core) {
@@ -128,7 +141,7 @@ Result<std::unique_ptr<DiskCore>> OpenDiskCore(const DiskHost& host, DiskId id, 
                                                LogWriter::Hooks hooks) {
   OpContext ctx;
   ctx.deadline = host.Now() + kOpenDeadline;
-  auto core = std::make_unique<DiskCore>(host.config.recall_grace);
+  auto core = std::make_unique<DiskCore>(host.config);
   ARCHIL_ASSIGN_OR_RETURN(core->kv, OpenState(host, id));
   ARCHIL_ASSIGN_OR_RETURN(Lsn applied, AppliedOf(*core->kv));
 

@@ -44,8 +44,11 @@ Result<SessionRecord*> Disk::LiveSession(DiskCore& core, SessionId session, cons
   if (rec.state != SessionRecord::State::kLive) {
     return Error(Code::kFenced, fmt::format("session {:x} has ended: {}", session.value, rec.end_reason));
   }
-  if (claim == Claim::kNeeded && core.table.Unclaimed(session)) {
+  if (claim != Claim::kNot && core.table.Unclaimed(session)) {
     return Error(Code::kUnavailable, "the server was restarted: the session has to reclaim what it holds first");
+  }
+  if (claim == Claim::kNeeded && core.table.Unsettled(session)) {
+    return Error(Code::kUnavailable, "something was taken from the session while it was silent: it has to settle that first");
   }
   core.table.Renew(session, received);
   return &rec;
@@ -111,8 +114,7 @@ Status Disk::RefuseOrEnd(DiskCore& core, const std::vector<Holder>& in_the_way, 
   return Ok();
 }
 
-// Ends a predecessor proven dead, and what an exclusive session excludes. Where all others are silent they go as well: the new one is
-// alone then, and would have to end them for the first thing that it wants.
+// Ends a predecessor proven dead, and what an exclusive session excludes.
 Status Disk::MakeRoom(DiskCore& core, const OpenSessionRequest& request, BranchId branch) {
   if (request.predecessor) {
     const auto it = core.sessions.find(request.predecessor);
@@ -121,9 +123,7 @@ Status Disk::MakeRoom(DiskCore& core, const OpenSessionRequest& request, BranchI
     }
   }
   const std::vector<Holder> others = core.table.OnBranch(branch);
-  const BootTime now = host_.Now();
-  const bool all_silent = std::all_of(others.begin(), others.end(), [&](const Holder& h) { return h.lease.Expired(now); });
-  if (all_silent || request.sharing == Sharing::kExclusive) return RefuseOrEnd(core, others, request);
+  if (request.sharing == Sharing::kExclusive) return RefuseOrEnd(core, others, request);
   std::vector<Holder> exclusive;
   std::copy_if(others.begin(), others.end(), std::back_inserter(exclusive), [](const Holder& h) { return h.sharing == Sharing::kExclusive; });
   return RefuseOrEnd(core, exclusive, request);
@@ -216,6 +216,7 @@ void Disk::Renew(SessionId session, SessionKey key, uint64_t progress, Done<Rene
     core.table.Renew(session, received);
     reply.lease = core.table.LeaseLeft(session, received);
     reply.reclaim = core.table.Unclaimed(session);
+    reply.taken = core.table.TakenOf(session);
     reply.applied = (*rec)->applied;
     reply.server_time = host_.env.scheduler.clock().Wall();
     reply.data_servers = host_.env.data.All();
@@ -251,7 +252,7 @@ void Disk::AllocateInodes(SessionId session, SessionKey key, Done<InodeRange> do
 void Disk::AllocateSegments(SessionId session, SessionKey key, uint32_t count, Done<std::vector<SegmentGrant>> done) {
   Run<std::vector<SegmentGrant>>(Kind::kChange, std::move(done), [this, session, key, count, received = host_.Now()](DiskCore& core, auto done) {
     const auto allocate = [&]() -> Result<std::vector<SegmentGrant>> {
-      ARCHIL_ASSIGN_OR_RETURN(SessionRecord * rec, LiveSession(core, session, &key, received));
+      ARCHIL_ASSIGN_OR_RETURN(SessionRecord * rec, LiveSession(core, session, &key, received, Claim::kUnsettled));
       if (rec->mode == SessionMode::kReadOnly) return Error(Code::kReadOnly, "the session is read-only");
       if (count == 0 || count > kMaxSegmentsPerCall) return Error(Code::kInvalid, fmt::format("between 1 and {} segments per call", kMaxSegmentsPerCall));
       const std::vector<DataServerInfo> servers = host_.env.data.All();
@@ -275,7 +276,7 @@ void Disk::AllocateSegments(SessionId session, SessionKey key, uint32_t count, D
 void Disk::ReleaseSegments(SessionId session, SessionKey key, std::vector<SegmentId> segments, Done<bool> done) {
   Run<bool>(Kind::kChange, std::move(done), [this, session, key, segments = std::move(segments), received = host_.Now()](DiskCore& core, auto done) {
     const auto release = [&]() -> Result<bool> {
-      ARCHIL_RETURN_IF_ERROR(LiveSession(core, session, &key, received));
+      ARCHIL_RETURN_IF_ERROR(LiveSession(core, session, &key, received, Claim::kUnsettled));
       if (segments.size() > 65536) return Error(Code::kInvalid, "too many segments in one call");
       SegmentsReleasedRecord record{session, {}};
       std::vector<SegmentRecord> to_seal;

@@ -131,6 +131,10 @@ class MetaServerImpl final : public MetaServer {
     ARCHIL_ASSIGN_OR_RETURN(auto disk, BySession(request.session));
     return Call<ReclaimReply>(ctx, Effect::kChange, [&](auto done) { disk->Reclaim(request, done); });
   }
+  Status Settle(const OpContext& ctx, const SettleRequest& request) override {
+    ARCHIL_ASSIGN_OR_RETURN(auto disk, BySession(request.session));
+    return Simple(Call<bool>(ctx, Effect::kChange, [&](auto done) { disk->SettleTaken(request, done); }));
+  }
   Result<std::vector<RightInfo>> ListRights(const OpContext& ctx, const std::string& name, uint32_t limit) override {
     ARCHIL_ASSIGN_OR_RETURN(auto disk, ByName(name));
     return Call<std::vector<RightInfo>>(ctx, Effect::kNone, [&](auto done) { disk->ListRights(limit, done); });

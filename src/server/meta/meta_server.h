@@ -48,6 +48,7 @@ struct MetaServerConfig {
   uint64_t flush_bytes = 64ULL << 20;         // the state is flushed when this much of the log is not in it
   absl::Duration flush_interval = absl::Seconds(60);
   absl::Duration recall_grace = absl::Seconds(5);  // LSE-1: for so long an answer may be owed without progress
+  absl::Duration keep_silent = absl::Hours(24);    // FENCE-1: a session that was silent for longer is ended when something of it is wanted
   uint64_t total_bytes = 0;  // capacity that statfs shows for disks without quota; 0: 1 PiB
 };
 

@@ -22,6 +22,8 @@ std::map<std::string, uint64_t> MetaMetrics::Snapshot() const {
       {"meta_recalls", recalls},
       {"meta_recall_answers", recall_answers},
       {"meta_silent_ended", silent_ended},
+      {"meta_silent_taken", silent_taken},
+      {"meta_settles", settles},
       {"meta_reclaims", reclaims},
       {"meta_rights_granted", rights_granted},
       {"meta_rights_held", rights_held},

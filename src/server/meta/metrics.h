@@ -27,6 +27,8 @@ struct MetaMetrics {
   std::atomic<uint64_t> recalls{0};
   std::atomic<uint64_t> recall_answers{0};
   std::atomic<uint64_t> silent_ended{0};
+  std::atomic<uint64_t> silent_taken{0};
+  std::atomic<uint64_t> settles{0};
   std::atomic<uint64_t> reclaims{0};
   std::atomic<uint64_t> rights_granted{0};
   std::atomic<uint64_t> rights_held{0};  // now

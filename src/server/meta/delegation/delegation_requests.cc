@@ -15,6 +15,7 @@ std::string NameOf(const Holder* holder) { return holder == nullptr || holder->n
 Status DelegationTable::Acquire(uint64_t id, SessionId session, std::vector<Want> wants, BootTime deadline) {
   Session* s = Live(session);
   if (s == nullptr) return Error(Code::kFenced, "the session has ended");
+  if (!s->taken.empty()) return Error(Code::kUnavailable, "something was taken from the session: it has to settle that first");
   if (wants.empty() || wants.size() > kMaxWants) return Error(Code::kInvalid, fmt::format("between 1 and {} wants in one request", kMaxWants));
   std::set<InodeId> seen;
   for (const Want& w : wants) {
@@ -88,7 +89,7 @@ void DelegationTable::LookAt(BranchId id, Branch& branch, Tree& tree, BootTime n
   LookAtAll(id, branch, tree, now, out);
   // One that gives up lets others go on that stood behind it.
   if (FailLate(branch, now, out)) LookAtAll(id, branch, tree, now, out);
-  EndSilent(branch, now, out);
+  TakeFromSilent(id, branch, tree, now, out);
 }
 
 // Nothing is granted while somebody who is known has not said what it holds; not for longer than its lease.
@@ -113,6 +114,12 @@ void DelegationTable::LookAtAll(BranchId id, Branch& branch, Tree& tree, BootTim
     request.waits_for.clear();
     request.behind.reset();
     bool done = false;
+    if (!request.wants.empty() && Unsettled(request.session)) {
+      out.failed.push_back({request.id, Error(Code::kUnavailable, "something was taken from the session meanwhile")});
+      it = branch.requests.erase(it);
+      branch.wanted.reset();
+      continue;
+    }
     if (request.wants.empty()) {
       done = LookAtRevocation(branch, request, tree, now, out);
       if (done) out.granted.push_back({request.id, {}, {}});
@@ -145,9 +152,17 @@ void DelegationTable::LookAtAll(BranchId id, Branch& branch, Tree& tree, BootTim
 std::vector<DelegationTable::Obstacle> DelegationTable::ObstaclesOf(BranchId id, Branch& branch, const Request& request, Tree& tree) {
   std::vector<Obstacle> out;
   const Session& own = sessions_[request.session];
-  if (branch.alone) {
-    if (branch.alone != request.session || own.alone_recall != 0) out.push_back({branch.alone, InodeId{0}, Right::kNone});
+  if (branch.alone == request.session) {
+    if (own.alone_recall != 0) out.push_back({branch.alone, InodeId{0}, Right::kNone});
     return out;
+  }
+  if (branch.alone) {
+    const Session& alone = sessions_[branch.alone];
+    const auto holds = [&](const Want& w) { return !Lost(alone, w.ino, tree); };
+    if (std::any_of(request.wants.begin(), request.wants.end(), holds)) {
+      out.push_back({branch.alone, InodeId{0}, Right::kNone});
+      return out;
+    }
   }
   for (const Want& w : request.wants) {
     const Tree::Kind kind = tree.KindOf(id, w.ino);
@@ -234,6 +249,7 @@ bool DelegationTable::LookAtRevocation(Branch& branch, Request& request, Tree& t
   Session& target = sessions_[request.session];
   request.waits_for.emplace_back(request.session, request.ino);
   if (branch.alone == request.session) {
+    if (Lost(target, request.ino, tree)) return true;
     SendAlone(target, branch, now, out);
     return false;
   }
@@ -389,19 +405,34 @@ Error DelegationTable::TooLate(const Request& request) const {
   return Error(Code::kUnavailable, fmt::format("not granted in time: {}", why.empty() ? "it was not looked at" : why));
 }
 
-// FEN-1: whose lease has run out while somebody waits for its answer.
-void DelegationTable::EndSilent(Branch& branch, BootTime now, DelegationEffects& out) {
-  std::map<SessionId, SessionId> silent;  // to who waits
+// FENCE-1: from whom the lease has run out while somebody waits for its answer, that is taken.
+void DelegationTable::TakeFromSilent(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out) {
+  std::set<std::pair<SessionId, InodeId>> taken;
+  std::map<SessionId, std::pair<SessionId, size_t>> count;  // with one that waits
   for (const Request& request : branch.requests) {
     for (const auto& [session, ino] : request.waits_for) {
       const Session* s = Live(session);
-      if (s != nullptr && s->holder.lease.Expired(now)) silent.emplace(session, request.session);
+      if (s == nullptr || !s->holder.lease.Expired(now) || (session == request.session && !request.wants.empty())) continue;
+      const auto take = [&](InodeId what) {
+        if (Lost(*s, what, tree) || !taken.emplace(session, what).second) return;
+        auto& [waiter, sum] = count[session];
+        waiter = request.session;
+        ++sum;
+      };
+      if (ino || request.wants.empty()) {
+        take(ino ? ino : request.ino);
+      } else {
+        for (const Want& w : request.wants) take(w.ino);
+      }
     }
   }
-  for (const auto& [session, waiter] : silent) {
-    const std::string who = waiter == session ? "somebody" : NameOf(Find(waiter));
-    out.ends.push_back({session, fmt::format("its lease had run out ({} s without a message that counts) and {} wanted what it holds",
-                                             absl::ToInt64Seconds(Live(session)->holder.lease.Silence(now)), who)});
+  for (const auto& [session, who] : count) {
+    if (MayTake(session, now) && Live(session)->taken.size() + who.second <= limits_.taken) continue;
+    out.ends.push_back({session, SilentReason(session, who.first, now)});
+  }
+  for (const auto& [session, ino] : taken) {
+    const auto ends = [&, of = session](const DelegationEffects::End& end) { return end.session == of; };
+    if (std::none_of(out.ends.begin(), out.ends.end(), ends)) out.takes.push_back({session, {ino, true, false}});
   }
 }
 

@@ -124,11 +124,11 @@ bool DelegationTable::Unclaimed(SessionId session) const {
   return s != nullptr && s->unclaimed;
 }
 
-bool DelegationTable::OthersKnown(SessionId session) const {
+bool DelegationTable::LocksKnown(SessionId session, InodeId ino) const {
   const Session* self = Live(session);
   if (self == nullptr) return false;
   const auto branch = branches_.find(self->holder.branch);
-  if (branch != branches_.end() && branch->second.alone && branch->second.alone != session) return false;
+  if (branch != branches_.end() && branch->second.alone && branch->second.alone != session && !LocksTaken(branch->second.alone, ino)) return false;
   return std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
     return other.first != session && other.second.unclaimed && other.second.holder.branch == self->holder.branch;
   });
@@ -139,6 +139,78 @@ uint64_t DelegationTable::AloneNumber(SessionId session) const {
   if (s == nullptr) return 0;
   const Branch& branch = branches_.at(s->holder.branch);
   return branch.alone == session ? branch.alone_number : 0;
+}
+
+// --- what is taken
+
+void DelegationTable::Take(SessionId session, const Taken& taken, Tree& tree) {
+  Session* s = Live(session);
+  if (s == nullptr) return;
+  Taken& known = s->taken[taken.ino];
+  known.ino = taken.ino;
+  known.right = known.right || taken.right;
+  known.locks = known.locks || taken.locks;
+  if (!taken.right) return;
+  Branch& branch = BranchOf(*s);
+  branch.wanted.reset();
+  ForgetRecall(*s, taken.ino);
+  if (branch.alone != session) TakeAway(*s, branch, taken.ino, Right::kNone, 0, tree);
+}
+
+bool DelegationTable::Unsettled(SessionId session) const {
+  const Session* s = Live(session);
+  return s != nullptr && !s->taken.empty();
+}
+
+std::vector<Taken> DelegationTable::TakenOf(SessionId session) const {
+  std::vector<Taken> out;
+  const Session* s = Live(session);
+  if (s == nullptr) return out;
+  for (const auto& [ino, taken] : s->taken) out.push_back(taken);
+  return out;
+}
+
+bool DelegationTable::LocksTaken(SessionId session, InodeId ino) const {
+  const Session* s = Live(session);
+  if (s == nullptr) return false;
+  const auto it = s->taken.find(ino);
+  return it != s->taken.end() && it->second.locks;
+}
+
+// What it was is not known by the table any more where it covered the inode: the tree tells where that is.
+bool DelegationTable::Lost(const Session& session, InodeId ino, Tree& tree) const {
+  if (session.taken.empty()) return false;
+  return session.HasLost(ino) || session.HasLost(tree.HomeOf(session.holder.branch, ino));
+}
+
+Status DelegationTable::CheckSettle(SessionId session) const {
+  const Session* s = Live(session);
+  if (s == nullptr) return Error(Code::kFenced, "the session has ended");
+  if (s->unclaimed) return Error(Code::kUnavailable, "the session has to reclaim what it holds first");
+  const auto branch = branches_.find(s->holder.branch);
+  if (branch != branches_.end() && branch->second.alone == session) {
+    return Error(Code::kUnavailable, "the session has not said yet what it keeps of everything");
+  }
+  return Ok();
+}
+
+void DelegationTable::Settle(SessionId session, const std::vector<InodeId>& inodes) {
+  Session* s = Live(session);
+  if (s == nullptr) return;
+  for (InodeId ino : inodes) s->taken.erase(ino);
+}
+
+bool DelegationTable::MayTake(SessionId session, BootTime now) const {
+  const Session* s = Live(session);
+  return s != nullptr && !s->unclaimed && s->taken.size() < limits_.taken && s->holder.lease.Silence(now) < limits_.keep_silent;
+}
+
+std::string DelegationTable::SilentReason(SessionId session, SessionId waiter, BootTime now) const {
+  const Session* s = Live(session);
+  const Holder* who = Find(waiter);
+  const std::string name = waiter == session || who == nullptr ? "somebody" : who->name.empty() ? "an unnamed client" : who->name;
+  return fmt::format("its lease had run out ({} s without a message that counts) and {} wanted what it holds",
+                     s == nullptr ? 0 : absl::ToInt64Seconds(s->holder.lease.Silence(now)), name);
 }
 
 // --- what sessions say
@@ -183,13 +255,16 @@ void DelegationTable::Keep(Session& session, Branch& branch, const HeldRight& he
   const SessionId id = session.holder.session;
   Right right = held.right;
   if (session.holder.mode == SessionMode::kReadOnly) right = Weaker(right, Right::kRead);
-  if (right == Right::kNone) return;
+  if (right == Right::kNone || Lost(session, held.ino, tree)) return;
   const Tree::Kind kind = tree.KindOf(branch_id, held.ino);
   // Made by the session and not committed yet: it is born with its right when it is.
   if (kind == Tree::Kind::kAbsent) return;
   if (const RightRecord* before = branch.book.Find(held.ino, id)) right = Stronger(right, before->right);
   if (kind == Tree::Kind::kDirectory) {
-    (void)PutDirectory(branch, id, held.ino, right, number);
+    RightRecord& record = PutDirectory(branch, id, held.ino, right, number);
+    for (const auto& [ino, taken] : session.taken) {
+      if (taken.right) record.exceptions.insert(ino);
+    }
     return;
   }
   const InodeId home = tree.HomeOf(branch_id, held.ino);
@@ -257,6 +332,7 @@ Status DelegationTable::CheckClaim(const Session& session, Branch& branch, const
   if (request.alone && (branch.alone || !branch.book.empty())) return conflict("everything, of");
   if (branch.alone && !request.rights.empty()) return conflict("something, of everything");
   for (const HeldRight& held : request.rights) {
+    if (session.HasLost(held.ino)) continue;
     for (const RightRecord& other : branch.book.At(held.ino)) {
       if (other.session != id && Conflict(other.right, held.right)) return conflict(fmt::format("inode {}", held.ino.value));
     }
@@ -290,6 +366,7 @@ Right DelegationTable::RightOf(SessionId session, InodeId ino, const std::functi
   const Session* s = Live(session);
   if (s == nullptr) return Right::kNone;
   const Branch& branch = branches_.at(s->holder.branch);
+  if (!s->taken.empty() && (s->HasLost(ino) || s->HasLost(home()))) return Right::kNone;
   if (branch.alone == session) return Right::kWrite;
   const RightRecord* own = branch.book.Find(ino, session);
   if (own != nullptr && own->right == Right::kWrite) return Right::kWrite;

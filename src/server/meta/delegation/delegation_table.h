@@ -44,6 +44,8 @@ struct Holder {
 
 struct DelegationLimits {
   absl::Duration recall_grace = absl::Seconds(5);
+  absl::Duration keep_silent = absl::Hours(24);  // then a silent session of which something is wanted is ended
+  size_t taken = kMaxTaken;                      // inodes of a silent session; then it is ended
   size_t pending = 256;               // requests of a session that wait
   size_t recalls = 65536;             // unanswered ones of a session; more are sent after answers
   size_t rights = 4 << 20;            // records of a session: no new grant beyond
@@ -66,7 +68,12 @@ struct DelegationEffects {
   };
   std::vector<Granted> granted;  // a revocation has no grants
   std::vector<Failed> failed;
+  struct Take {
+    SessionId session;
+    Taken taken;
+  };
   std::vector<End> ends;          // by the log, then Remove, then Look
+  std::vector<Take> takes;        // of silent sessions: by the log, then DelegationTable::Take, then Look
   std::set<SessionId> told;       // have new messages
   uint64_t recalls = 0;
 };
@@ -92,10 +99,23 @@ class DelegationTable {
   std::vector<Holder> Holders() const;            // by id
   std::vector<Holder> OnBranch(BranchId branch) const;
   bool Unclaimed(SessionId session) const;
-  // None of the other sessions of its branch is unclaimed or alone: what they hold is known here.
-  bool OthersKnown(SessionId session) const;
+  // None of the other sessions of its branch is unclaimed or alone (with its locks on the inode not taken): which ones they hold is known.
+  bool LocksKnown(SessionId session, InodeId ino) const;
   // The number of its grant of everything; 0: not alone.
   uint64_t AloneNumber(SessionId session) const;
+
+  // --- what is taken from a silent session (FENCE-1). The log has it already.
+  void Take(SessionId session, const Taken& taken, Tree& tree);
+  // Nothing is granted to it, and it may do nothing with what is taken.
+  bool Unsettled(SessionId session) const;
+  std::vector<Taken> TakenOf(SessionId session) const;  // by inode
+  bool LocksTaken(SessionId session, InodeId ino) const;
+  // kUnavailable while it owes what only its answer can tell: what it holds of everything, or after a restart.
+  Status CheckSettle(SessionId session) const;
+  void Settle(SessionId session, const std::vector<InodeId>& inodes);
+  // May that be taken from it now, one by one? Else it is to be ended, if it is silent at all.
+  bool MayTake(SessionId session, BootTime now) const;
+  std::string SilentReason(SessionId session, SessionId waiter, BootTime now) const;
 
   // --- requests. `id` is the caller's, unique. A refused one leaves nothing.
   Status Acquire(uint64_t id, SessionId session, std::vector<Want> wants, BootTime deadline);
@@ -162,7 +182,12 @@ class DelegationTable {
     uint64_t progress = 0;
     std::map<uint64_t, SessionMessage> outbox;
     std::set<InodeId> opens;
+    std::map<InodeId, Taken> taken;
 
+    bool HasLost(InodeId ino) const {
+      const auto it = taken.find(ino);
+      return it != taken.end() && it->second.right;
+    }
     bool Owes() const { return !recalls.empty() || alone_recall != 0; }
   };
   struct Request {
@@ -213,7 +238,8 @@ class DelegationTable {
   // Children that fell out of what the session held on the directory before.
   std::vector<InodeId> GrantDirectory(BranchId id, Branch& branch, Session& session, InodeId dir, Right right, uint64_t number, Tree& tree);
   const WantedChildren& Wanted(BranchId id, Branch& branch, Tree& tree);
-  void EndSilent(Branch& branch, BootTime now, DelegationEffects& out);
+  void TakeFromSilent(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);
+  bool Lost(const Session& session, InodeId ino, Tree& tree) const;
   Error TooLate(const Request& request) const;
   // --- delegation_table.cc
   void TakeAway(Session& session, Branch& branch, InodeId ino, Right keep, uint64_t number, Tree& tree);

@@ -63,9 +63,18 @@ std::set<SessionId> LockBook::SessionsAgainst(BranchId branch, const FileLock& l
   return table == tables_.end() ? std::set<SessionId>() : table->second.SessionsAgainst(lock);
 }
 
-bool LockBook::Blocks(BranchId branch, SessionId session) const {
+std::vector<InodeId> LockBook::BlockedBy(BranchId branch, SessionId session) const {
   const auto table = tables_.find(branch);
-  return table != tables_.end() && table->second.Blocks(session);
+  return table == tables_.end() ? std::vector<InodeId>() : table->second.BlockedBy(session);
+}
+
+void LockBook::TakeFrom(BranchId branch, SessionId session, InodeId ino) {
+  const auto table = tables_.find(branch);
+  if (table == tables_.end()) return;
+  std::vector<WaiterId> granted;
+  table->second.ReleaseInode(session, ino, &granted);
+  Note(granted);
+  DropIfEmpty(branch);
 }
 
 Status LockBook::Adopt(BranchId branch, SessionId session, const std::vector<FileLock>& locks, const std::vector<LockRequest>& waiters) {

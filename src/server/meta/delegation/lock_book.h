@@ -28,7 +28,10 @@ class LockBook {
 
   // As of LockTable.
   std::set<SessionId> SessionsAgainst(BranchId branch, const FileLock& lock) const;
-  bool Blocks(BranchId branch, SessionId session) const;
+  // Inodes of which the session holds what somebody of another session waits for.
+  std::vector<InodeId> BlockedBy(BranchId branch, SessionId session) const;
+  // What the session holds of the inode ends; its waits go on.
+  void TakeFrom(BranchId branch, SessionId session, InodeId ino);
 
   // What a session kept to itself while it was alone, or held before a restart. The locks it has already are held once. kFenced:
   // others hold what conflicts, and nothing was taken over.

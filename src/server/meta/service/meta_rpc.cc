@@ -207,6 +207,13 @@ class MetaHandlers final : public v1::Meta::CallbackService {
     });
   }
 
+  Reactor* Settle(Call* call, const v1::SettleRequest* request, v1::SettleReply*) override {
+    return Run(server_, call, [this, request](const OpContext& ctx) -> Status {
+      ARCHIL_ASSIGN_OR_RETURN(const SettleRequest in, FromProto(*request));
+      return server_.Settle(ctx, in);
+    });
+  }
+
   Reactor* ListRights(Call* call, const v1::ListRightsRequest* request, v1::ListRightsReply* reply) override {
     return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
       ARCHIL_RETURN_IF_ERROR(CheckText("name of the disk", request->disk()));

@@ -78,6 +78,9 @@ std::string SegmentTableKey(SegmentId id) { return Key(Table::kSegment, id.value
 std::string RangePrefix() { return Key(Table::kRange); }
 std::string RangeKey(uint64_t block) { return Key(Table::kRange, block); }
 std::string UsedKey(uint64_t index) { return Key(Table::kUsed, index); }
+std::string TakenPrefix() { return Key(Table::kTaken); }
+std::string TakenPrefix(SessionId session) { return Key(Table::kTaken, session.value); }
+std::string TakenKey(SessionId session, InodeId ino) { return Key(Table::kTaken, session.value, ino.value); }
 std::string AppliedKey() { return Key(Table::kApplied); }
 std::string TablePrefix(Table table) { return Key(table); }
 
@@ -86,6 +89,7 @@ std::string_view NameOfXattr(std::string_view logical) { return NameAt(logical, 
 uint64_t FirstIdOfKey(std::string_view logical) { return logical.size() < 9 ? 0 : GetBig(logical.substr(1)); }
 uint64_t ChunkOfKey(std::string_view logical) { return logical.size() < 17 ? 0 : GetBig(logical.substr(9)); }
 InodeId ParentOfKey(std::string_view logical) { return InodeId{ChunkOfKey(logical)}; }
+InodeId TakenOfKey(std::string_view logical) { return InodeId{ChunkOfKey(logical)}; }
 
 std::string BranchedKey(BranchId branch, std::string_view logical) {
   std::string out;

@@ -30,6 +30,7 @@ enum class Table : uint8_t {
   kRange = 36,
   kUsed = 37,
   kApplied = 38,
+  kTaken = 39,
 };
 
 inline constexpr size_t kEpochSuffix = 8;
@@ -58,6 +59,9 @@ std::string SegmentPrefix();
 std::string RangeKey(uint64_t block);
 std::string RangePrefix();
 std::string UsedKey(uint64_t index);
+std::string TakenKey(SessionId session, InodeId ino);
+std::string TakenPrefix();
+std::string TakenPrefix(SessionId session);
 std::string AppliedKey();
 std::string TablePrefix(Table table);
 
@@ -67,6 +71,7 @@ uint64_t ChunkOfKey(std::string_view logical);
 uint64_t FirstIdOfKey(std::string_view logical);  // the first 8 bytes after the table
 std::string_view NameOfXattr(std::string_view logical);
 InodeId ParentOfKey(std::string_view logical);    // parent table
+InodeId TakenOfKey(std::string_view logical);     // taken table
 
 // The whole key of a version of `logical`.
 std::string VersionedKey(BranchId branch, std::string_view logical, Epoch epoch);

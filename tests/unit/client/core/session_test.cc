@@ -90,6 +90,7 @@ class ScriptedMeta final : public MetaService {
     return Code::kNotSupported;
   }
   Result<ReclaimReply> Reclaim(const OpContext&, const ReclaimRequest&) override { return Code::kNotSupported; }
+  Status Settle(const OpContext&, const SettleRequest&) override { return Code::kNotSupported; }
   Result<LockOutcome> SetLock(const OpContext&, const SetLockRequest&) override { return Code::kNotSupported; }
   Result<bool> CancelLock(const OpContext&, SessionId, SessionKey, uint64_t) override { return Code::kNotSupported; }
   Result<std::optional<FileLock>> TestLock(const OpContext&, SessionId, SessionKey, const FileLock&) override {

@@ -41,10 +41,11 @@ TEST(RecordsGoldenTest, SoAreThoseOfVersionTwo) {
   EXPECT_EQ(Lines(SampleRecordsV2()), Golden("records_v2.hex"));
   EXPECT_EQ(Lines(SampleLogRecordsV2()), Golden("log_v2.hex"));
 }
+TEST(RecordsGoldenTest, SoAreThoseOfVersionThree) { EXPECT_EQ(Lines(SampleLogRecordsV3()), Golden("log_v3.hex")); }
 
 std::vector<Sample> AllSamples() {
   std::vector<Sample> all;
-  for (const auto& samples : {SampleRecords(), SampleLogRecords(), SampleRecordsV2(), SampleLogRecordsV2()}) {
+  for (const auto& samples : {SampleRecords(), SampleLogRecords(), SampleRecordsV2(), SampleLogRecordsV2(), SampleLogRecordsV3()}) {
     all.insert(all.end(), samples.begin(), samples.end());
   }
   return all;

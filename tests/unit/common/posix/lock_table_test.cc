@@ -214,6 +214,20 @@ TEST_F(LockTableTest, FlockUpgradeLosesTheOldLockFirst) {
   EXPECT_EQ(Held(), "1:0-endr ");
 }
 
+// LOCK-1: what is taken from a session that is silent.
+TEST_F(LockTableTest, ASessionsLocksOnOneInodeGo) {
+  EXPECT_EQ(Try(Range(kA, kW, 0, 9)), LockOutcome::kDone);
+  EXPECT_EQ(Try(Whole(kA, kW)), LockOutcome::kDone);
+  EXPECT_EQ(Try(Range(kA, kW, 0, 9, kOther)), LockOutcome::kDone);
+  EXPECT_EQ(Wait(Range(kB, kW, 5, 5), 1), LockOutcome::kWaiting);
+  EXPECT_EQ(table_.BlockedBy(kA.session), std::vector<InodeId>{kFile});
+  EXPECT_TRUE(table_.BlockedBy(kB.session).empty());
+  table_.ReleaseInode(kA.session, kFile, &granted_);
+  EXPECT_EQ(Granted(), "2/1 ");
+  EXPECT_EQ(Held(), "2:5-5w 1:0-9w ");
+  EXPECT_TRUE(table_.BlockedBy(kA.session).empty());
+}
+
 TEST_F(LockTableTest, ReleaseOfOwnerSessionAndInode) {
   (void)Try(Range(kA, kW, 0, 0));
   (void)Try(Range(kA, kW, 5, 5));

@@ -157,7 +157,7 @@ TEST_F(DelegationServerTest, AnExclusiveSessionIsSoAfterARestart) {
   EXPECT_TRUE(forced->alone);
 }
 
-TEST_F(DelegationServerTest, WhoStandsStillIsEndedAlthoughItRenews) {
+TEST_F(DelegationServerTest, FromWhoStandsStillItIsTakenAlthoughItRenews) {
   Notification granted(RealScheduler());
   AcquireAsync(*b_, {{dir_.ino, Right::kWrite}}, [&](Result<AcquireReply> r) {
     EXPECT_TRUE(r.ok());
@@ -175,8 +175,50 @@ TEST_F(DelegationServerTest, WhoStandsStillIsEndedAlthoughItRenews) {
   EXPECT_EQ(left, absl::Seconds(7)) << "renewed at 12 s for the last time, with progress at 8 s";
   clock_.Advance(absl::Seconds(7));
   granted.Wait();
-  EXPECT_EQ(a_->Stat(kRootInode).code(), Code::kFenced);
-  EXPECT_EQ(w_.Metric("meta_silent_ended"), 1u);
+  EXPECT_EQ(w_.Metric("meta_silent_taken"), 1u);
+  EXPECT_EQ(w_.Metric("meta_silent_ended"), 0u);
+}
+
+// FENCE-1, FEN-1: what was taken stays so over restarts, until the session has settled it.
+TEST_F(DelegationServerTest, WhatIsTakenIsInTheLog) {
+  Notification granted(RealScheduler());
+  AcquireAsync(*b_, {{dir_.ino, Right::kWrite}}, [&](Result<AcquireReply> r) {
+    EXPECT_TRUE(r.ok());
+    granted.Notify();
+  });
+  clock_.Advance(absl::Seconds(10));
+  ASSERT_TRUE(w_.meta().Renew({}, b_->id(), b_->key(), 0).ok());
+  clock_.Advance(absl::Seconds(5));
+  granted.Wait();
+  for (const bool forget : {false, true}) {
+    w_.Stop();
+    if (forget) w_.states.Forget();
+    ASSERT_TRUE(w_.Start().ok());
+    a_->Use(w_.meta());
+    b_->Use(w_.meta());
+    const auto told = w_.meta().Renew({}, a_->id(), a_->key(), 0);
+    ASSERT_TRUE(told.ok());
+    EXPECT_EQ(told->taken, (std::vector<Taken>{{dir_.ino, true, false}})) << forget;
+  }
+  ASSERT_TRUE(Reclaim(*b_, {{dir_.ino, Right::kWrite}}).ok());
+  ASSERT_TRUE(Reclaim(*a_, {{dir_.ino, Right::kWrite}, {kRootInode, Right::kRead}}).ok());
+  EXPECT_EQ(a_->Commit({a_->File(dir_.ino, "late")}).code(), Code::kUnavailable);
+  EXPECT_EQ(a_->Stat(kRootInode).code(), Code::kUnavailable) << "it has no lease";
+  ASSERT_TRUE(b_->Commit({b_->File(dir_.ino, "of b")}).ok());
+  SettleRequest settle;
+  settle.session = a_->id();
+  settle.key = a_->key();
+  settle.taken = {dir_.ino};
+  settle.last = Seq{100};
+  ASSERT_TRUE(w_.meta().Settle({}, settle).ok());
+  ASSERT_TRUE(w_.meta().Settle({}, settle).ok()) << "the answer was lost";
+  w_.Kill();
+  w_.states.Forget();
+  ASSERT_TRUE(w_.Start().ok());
+  const auto told = w_.meta().Renew({}, a_->id(), a_->key(), 0);
+  ASSERT_TRUE(told.ok());
+  EXPECT_TRUE(told->taken.empty());
+  EXPECT_EQ(told->applied, Seq{100}) << "a commit that was delayed is a repeat";
 }
 
 TEST_F(DelegationServerTest, AServerThatStopsAnswersWhoWaits) {

@@ -1,8 +1,5 @@
 // The rules of the delegation table, one by one (docs/delegation.md). All of them together: delegation_random_test.
-#include "server/meta/delegation/delegation_table.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "tests/unit/server/meta/delegation_table_fixture.h"
 
 namespace archil {
 namespace {
@@ -10,73 +7,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-constexpr BranchId kBranch{1};
-constexpr InodeId kDir{2}, kOther{3}, kFile{10}, kTwoNames{11}, kGone{12};
-constexpr SessionId kA{1}, kB{2}, kC{3};
-constexpr uint64_t kBase = 1ULL << 40;
-
-class FixedTree final : public Tree {
- public:
-  Kind KindOf(BranchId, InodeId ino) override {
-    if (dirs.contains(ino)) return Kind::kDirectory;
-    return homes.contains(ino) ? Kind::kOther : Kind::kAbsent;
-  }
-  InodeId HomeOf(BranchId, InodeId ino) override { return homes.contains(ino) ? homes[ino] : InodeId{0}; }
-  std::set<InodeId> dirs = {kRootInode, kDir, kOther};
-  std::map<InodeId, InodeId> homes = {{kFile, kDir}, {kTwoNames, InodeId{0}}};
-};
-
-class DelegationTableTest : public ::testing::Test {
- protected:
-  static constexpr absl::Duration kLease = absl::Seconds(15);
-
-  void Add(SessionId id, DelegationTable::Birth birth = DelegationTable::Birth::kNew, SessionMode mode = SessionMode::kReadWrite) {
-    table_.Add({id, kBranch, mode, Sharing::kShared, "client-" + std::to_string(id.value), Lease{now_, kLease, now_}}, kBase, birth);
-  }
-  void AddThree() {
-    Add(kA);
-    Add(kB);
-    Add(kC);
-  }
-  void Look() {
-    fx_ = {};
-    table_.Look(tree_, now_, fx_);
-  }
-  // The request's number; fx_ holds what came of it.
-  uint64_t Ask(SessionId session, std::vector<Want> wants, BootTime deadline = BootTime::Infinite()) {
-    EXPECT_TRUE(table_.Acquire(++request_, session, std::move(wants), deadline).ok());
-    Look();
-    return request_;
-  }
-  // Granted at once; its number.
-  uint64_t Get(SessionId session, InodeId ino, Right right) {
-    const uint64_t id = Ask(session, {{ino, right}});
-    EXPECT_EQ(fx_.granted.size(), 1u);
-    if (fx_.granted.size() != 1 || fx_.granted[0].id != id || fx_.granted[0].grants.size() != 1) return 0;
-    EXPECT_GE(fx_.granted[0].grants[0].right, right);
-    return fx_.granted[0].grants[0].number;
-  }
-  // The one message that waits for the session.
-  SessionMessage Message(SessionId session, uint64_t after = 0) {
-    const auto all = table_.Poll(session, after, 10);
-    EXPECT_EQ(all.size(), 1u);
-    return all.empty() ? SessionMessage{} : all[0];
-  }
-  void Answer(SessionId session, uint64_t message, Right kept, std::vector<InodeId> opens = {}) {
-    ASSERT_TRUE(table_.Answer(session, {.message = message, .kept = kept, .opens = std::move(opens)}, tree_, now_).ok());
-    Look();
-  }
-  Right Has(SessionId session, InodeId ino) {
-    return table_.RightOf(session, ino, [&] { return tree_.HomeOf(kBranch, ino); });
-  }
-
-  FixedTree tree_;
-  DelegationTable table_;
-  DelegationEffects fx_;
-  BootTime now_{absl::Seconds(100)};
-  uint64_t request_ = 0;
-};
 
 TEST_F(DelegationTableTest, ReadIsSharedAndWriteRecallsIt) {
   AddThree();
@@ -273,27 +203,6 @@ TEST_F(DelegationTableTest, ALateRequestNamesWhoHoldsWhatItWantsAndLetsOthersGoO
   ASSERT_EQ(fx_.granted.size(), 1u);
   EXPECT_EQ(fx_.granted[0].id, behind);
   EXPECT_TRUE(fx_.ends.empty());
-}
-
-// FEN-1
-TEST_F(DelegationTableTest, ASilentHolderIsEndedBeforeAnythingIsGranted) {
-  AddThree();
-  Get(kA, kDir, Right::kRead);
-  Ask(kB, {{kDir, Right::kWrite}});
-  now_ = now_ + absl::Seconds(14);
-  table_.Renew(kB, now_);
-  Look();
-  EXPECT_THAT(fx_.ends, IsEmpty());
-  EXPECT_EQ(table_.NextLook(), now_ + absl::Seconds(1));
-  now_ = now_ + absl::Seconds(1);
-  Look();
-  ASSERT_EQ(fx_.ends.size(), 1u);
-  EXPECT_EQ(fx_.ends[0].session, kA);
-  EXPECT_THAT(fx_.ends[0].reason, HasSubstr("client-2"));
-  EXPECT_THAT(fx_.granted, IsEmpty());
-  table_.Remove(kA, "ended", fx_);
-  Look();
-  EXPECT_EQ(fx_.granted.size(), 1u);
 }
 
 // LSE-1

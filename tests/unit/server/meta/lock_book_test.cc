@@ -77,8 +77,8 @@ TEST(LockBook, AnEndedSessionHoldsAndWaitsForNothing) {
   LockBook book;
   (void)book.Set(kMain, Call(1, Lock(kA, kW)));
   (void)book.Set(kMain, Call(1, Lock(kB, kW), true));
-  EXPECT_TRUE(book.Blocks(kMain, kA));
-  EXPECT_FALSE(book.Blocks(kMain, kB));
+  EXPECT_EQ(book.BlockedBy(kMain, kA), std::vector<InodeId>{kFile});
+  EXPECT_TRUE(book.BlockedBy(kMain, kB).empty());
   EXPECT_EQ(book.SessionsAgainst(kMain, Lock(kB, kW)), std::set<SessionId>{kA});
   book.EndSession(kMain, kA);
   EXPECT_EQ(book.TakeEnded().size(), 1u);

@@ -56,12 +56,15 @@ TEST_F(ServerTest, ASilentHolderIsEndedOnlyWhenSomebodyWantsTheDisk) {
   EXPECT_EQ(OpenExclusive(w, {2, 2}, "b").code(), Code::kHeldElsewhere);
   clock.Advance(absl::Seconds(6));
   EXPECT_TRUE(w.meta().ShowDisk({}, "disk")->clients[0].silent);
-  TestSession b = Open(w, {2, 2}, "b");
-  EXPECT_TRUE(b.Lookup(kRootInode, "late").ok());
+  TestSession c = Open(w, {3, 3}, "c");
+  ASSERT_TRUE(a.Commit({a.File(kRootInode, "later")}).ok()) << "nobody wanted anything of it";
+  EXPECT_TRUE(c.Lookup(kRootInode, "later").ok());
+  clock.Advance(absl::Seconds(15));
+  ASSERT_TRUE(OpenExclusive(w, {2, 2}, "b").ok());
   const auto fenced = a.Commit({a.File(kRootInode, "too-late")});
   ASSERT_EQ(fenced.code(), Code::kFenced);
   EXPECT_NE(fenced.error().message().find("b wanted the disk"), std::string_view::npos) << fenced.error().message();
-  EXPECT_EQ(w.Metric("meta_sessions_fenced"), 1u);
+  EXPECT_EQ(w.Metric("meta_sessions_fenced"), 2u);
   // FEN-1: also after a restart.
   w.Kill();
   ASSERT_TRUE(w.Start().ok());
