@@ -85,6 +85,8 @@ Json MountDaemon::StatusJson() {
   j.Set("dirty_bytes", s.dirty_bytes);
   j.Set("dirty_limit_bytes", s.dirty_limit_bytes);
   j.Set("log_ops", s.log_ops);
+  j.Set("lost_ops", s.lost_ops);
+  j.Set("lost_file", s.lost_file);
   j.Set("acknowledged_seq", s.acknowledged.value);
   j.Set("durable_seq", s.durable.value);
   j.Set("inodes", s.inodes);

@@ -31,6 +31,11 @@ void PrintStatus(const Json& s) {
                               s.GetDouble("lease_left_s")));
   line("not durable", fmt::format("{} operations, {} of at most {}", s.GetNumber("log_ops"), HumanBytes(s.GetNumber("dirty_bytes")),
                                   HumanBytes(s.GetNumber("dirty_limit_bytes"))));
+  if (const uint64_t lost = s.GetNumber("lost_ops"); lost > 0) {
+    const std::string file = s.GetString("lost_file");
+    line("lost", fmt::format("{} operations, while this mount was silent: {}", lost,
+                             file.empty() ? "they could not be saved" : "`archil recover-file " + file + "`"));
+  }
   line("cache", fmt::format("{} of at most {}, {} inodes", HumanBytes(s.GetNumber("cache_bytes")),
                             HumanBytes(s.GetNumber("cache_limit_bytes")), s.GetNumber("inodes")));
   line("since", fmt::format("{} (daemon {})", s.GetString("since"), s.GetNumber("pid")));

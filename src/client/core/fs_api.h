@@ -152,6 +152,8 @@ struct MountStatus {
   uint64_t cache_limit_bytes = 0;
   Seq acknowledged;
   Seq durable;
+  uint64_t lost_ops = 0;  // acknowledged, and lost because the mount was silent for too long (FENCE-1)
+  std::string lost_file;  // where the newest of them were saved; empty: nowhere
 };
 
 class FsApi {

@@ -39,6 +39,7 @@ struct MountConfig {
   uint64_t cache_bytes = 256 << 20;     // data blocks in memory
   uint64_t inode_limit = 1'000'000;     // inodes in memory before clean ones that the kernel forgot are dropped
   absl::Duration op_deadline = absl::Seconds(60);      // of a call that waits for the server
+  std::string recovery_dir;  // FENCE-1: where operations are saved that were acknowledged and are lost; empty: they are not
   absl::Duration fsync_deadline = absl::Seconds(60);   // then EIO
 };
 

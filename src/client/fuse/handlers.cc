@@ -223,8 +223,14 @@ bool Open(Session& s, fuse_req_t req, const OpContext& ctx, InodeId ino, int fla
   return true;
 }
 
-bool Read(Session& s, fuse_req_t req, const OpContext& ctx, InodeId ino, uint64_t offset, size_t size) {
-  const Result<ReadReply> read = s.fs().Read(ctx, ino, offset, size);
+OpContext Through(const OpContext& ctx, HandleId handle) {
+  OpContext through = ctx;
+  through.handle = handle;
+  return through;
+}
+
+bool Read(Session& s, fuse_req_t req, const OpContext& ctx, InodeId ino, HandleId handle, uint64_t offset, size_t size) {
+  const Result<ReadReply> read = s.fs().Read(Through(ctx, handle), ino, offset, size);
   if (!read.ok()) return ReplyError(req, read.code());
   constexpr size_t kMaxPieces = 512;  // writev(2) takes 1,024 with the header
   if (read->pieces.size() <= kMaxPieces) {
@@ -241,9 +247,9 @@ bool Read(Session& s, fuse_req_t req, const OpContext& ctx, InodeId ino, uint64_
   return true;
 }
 
-bool Write(Session& s, fuse_req_t req, const OpContext& ctx, InodeId ino, uint64_t offset, View data, bool append,
+bool Write(Session& s, fuse_req_t req, const OpContext& ctx, InodeId ino, HandleId handle, uint64_t offset, View data, bool append,
            bool kill_set_id) {
-  const Result<size_t> written = s.fs().Write(ctx, ino, offset, data, append, kill_set_id);
+  const Result<size_t> written = s.fs().Write(Through(ctx, handle), ino, offset, data, append, kill_set_id);
   if (!written.ok()) return ReplyError(req, written.code());
   fuse_reply_write(req, *written);
   return true;
@@ -279,16 +285,18 @@ void OnOpen(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) {
   s.Run(req, Open, s.InodeOf(ino), fi->flags, s.current().kill_set_id);
 }
 
-void OnRead(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file_info*) {
+void OnRead(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file_info* fi) {
   Session& s = SessionOf(req);
-  s.Run(req, Read, s.InodeOf(ino), static_cast<uint64_t>(offset), size);
+  s.Run(req, Read, s.InodeOf(ino), fi->fh, static_cast<uint64_t>(offset), size);
 }
 
 void OnWrite(fuse_req_t req, fuse_ino_t ino, const char* data, size_t size, off_t offset, fuse_file_info* fi) {
   Session& s = SessionOf(req);
   // A page that is written back has its own offset, whatever the handle that the kernel guesses was opened with.
   const bool append = (fi->flags & O_APPEND) && !s.current().from_page_cache;
-  s.Run(req, Write, s.InodeOf(ino), static_cast<uint64_t>(offset), View(data, size), append, s.current().kill_set_id);
+  // Nor is the handle that it guesses the one through which the page was written.
+  const HandleId handle = s.current().from_page_cache ? 0 : fi->fh;
+  s.Run(req, Write, s.InodeOf(ino), handle, static_cast<uint64_t>(offset), View(data, size), append, s.current().kill_set_id);
 }
 
 // The kernel sends no more FLUSH after this answer: close(2) has nothing to wait for, locks are the kernel's.

@@ -343,6 +343,25 @@ void FileLocks::Release(InodeId ino, HandleId handle) {
   }
 }
 
+std::set<HandleId> FileLocks::Lose(InodeId ino) {
+  MutexLock lock(mu_);
+  std::set<HandleId> handles;
+  std::vector<Place> places;
+  for (auto it = handles_of_.lower_bound({ino, LockFamily::kRange, 0}); it != handles_of_.end() && std::get<0>(it->first) == ino; ++it) {
+    places.push_back(it->first);
+    handles.insert(it->second.begin(), it->second.end());
+  }
+  for (const Place& place : places) {
+    const auto& [unused, family, owner] = place;
+    const LockOwner who{session_, owner};
+    Keep({ino, family, who, LockType::kUnlock, 0, kLockEnd, 0});
+    std::vector<WaiterId> granted;
+    if (table_.Release(ino, family, who, &granted)) Tell(granted);
+    ForgetHandles(place);
+  }
+  return handles;
+}
+
 bool FileLocks::HasRanges(InodeId ino) {
   MutexLock lock(mu_);
   const auto it = handles_of_.lower_bound({ino, LockFamily::kRange, 0});

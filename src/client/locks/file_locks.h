@@ -60,6 +60,9 @@ class FileLocks {
   // Everything that was taken through the open file, and through none other that is open. Never waits.
   void Release(InodeId ino, HandleId handle);
 
+  // Others took what this mount held of the inode: it is forgotten. The open files that locks were taken through.
+  std::set<HandleId> Lose(InodeId ino);
+
   // Are there fcntl locks of this mount on it?
   bool HasRanges(InodeId ino);
   // Others have come: everything, to be handed to the server; calls wait until Moved says that it has it.

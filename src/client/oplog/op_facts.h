@@ -15,4 +15,14 @@ struct EntryDirs {
 };
 EntryDirs EntryDirsOf(const Op& op);
 
+// Calls for every inode that an op names, directories too; 0 and repeats may be among them.
+template <class Fn>
+void ForInodes(const Op& op, const Fn& fn) {
+  const EntryDirs dirs = EntryDirsOf(op);
+  fn(dirs.from);
+  fn(dirs.to);
+  fn(OwnerOf(op));
+  if (const auto* rename = std::get_if<RenameOp>(&op)) fn(rename->victim);
+}
+
 }  // namespace archil

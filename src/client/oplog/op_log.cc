@@ -99,6 +99,11 @@ std::optional<CommitBatch> OpLog::Plan(Seq upto, const BatchLimits& limits) {
 
 void OpLog::Committed(Seq last) {
   ARCHIL_CHECK(in_flight_ && last == in_flight_);
+  Pop(last);
+  in_flight_ = Seq{};
+}
+
+void OpLog::Pop(Seq last) {
   while (durable_ < last) {
     bytes_ -= ops_.front().bytes;
     lives_.Sent(ops_.front().op);
@@ -108,7 +113,35 @@ void OpLog::Committed(Seq last) {
   while (!stretches_.empty() && stretches_.front().last <= durable_) stretches_.pop_front();
   // Only a stretch that no commit could hold was cut; the rest of it stays together.
   if (!stretches_.empty() && stretches_.front().first <= durable_) stretches_.front().first = Seq{durable_.value + 1};
-  in_flight_ = Seq{};
+}
+
+void OpLog::Applied(Seq last) {
+  ARCHIL_CHECK(!in_flight_ && last <= this->last());
+  ARCHIL_CHECK(pending_.empty() || last < pending_.front());
+  Pop(last);
+}
+
+Seq OpLog::LossFrom(Seq first) const {
+  for (const Stretch& s : stretches_) {
+    if (s.first < first && first <= s.last) return s.first;
+  }
+  return first;
+}
+
+std::vector<OpLog::LostOp> OpLog::Lose(Seq from) {
+  ARCHIL_CHECK(!in_flight_ && from > durable_);
+  std::vector<LostOp> lost;
+  for (Seq seq = from; seq <= last(); ++seq.value) {
+    LogItem& item = at(seq);
+    if (item.state != LogItem::State::kCancelled) lost.push_back({seq, std::move(item.op), item.state == LogItem::State::kPending});
+    bytes_ -= item.bytes;
+    item = LogItem{ReleaseOrphanOp{}, 0, LogItem::State::kCancelled};
+  }
+  while (!pending_.empty() && pending_.back() >= from) pending_.pop_back();
+  while (!stretches_.empty() && stretches_.back().first >= from) stretches_.pop_back();
+  lives_ = Lives();
+  for (size_t i = 0; i < from.value - durable_.value - 1; ++i) lives_.Appended(ops_[i].op, Seq{durable_.value + 1 + i});
+  return lost;
 }
 
 }  // namespace archil

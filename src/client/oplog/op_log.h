@@ -57,6 +57,29 @@ class OpLog {
   // The batch in flight, which ends at `last`, is durable.
   void Committed(Seq last);
 
+  // --- FENCE-1: the newest ops are lost (docs/delegation.md)
+  // The batch in flight is not, or not known to be, committed: it is planned anew.
+  void GiveUpPlan() { in_flight_ = Seq{}; }
+  // The server has applied what was in flight once, though no answer said so. Nothing is in flight.
+  void Applied(Seq last);
+  // A loss that takes `first` takes this op and all after it: a stretch goes as a whole.
+  Seq LossFrom(Seq first) const;
+  // In order, without what was cancelled. Their numbers stay used: they are committed as nothing. `from` as LossFrom gives it; nothing
+  // is in flight. The bytes of pending ones are the caller's to add.
+  struct LostOp {
+    Seq seq;
+    Op op;
+    bool pending = false;
+  };
+  std::vector<LostOp> Lose(Seq from);
+  // Calls fn(seq, op) in order until it returns true.
+  template <class Fn>
+  void ForOps(const Fn& fn) const {
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      if (ops_[i].state != LogItem::State::kCancelled && fn(Seq{durable_.value + 1 + i}, ops_[i].op)) return;
+    }
+  }
+
   Seq last() const { return Seq{next_ - 1}; }  // newest acknowledged op
   Seq durable() const { return durable_; }
   uint64_t size() const { return ops_.size(); }
@@ -73,6 +96,7 @@ class OpLog {
   LogItem& at(Seq seq) { return ops_[seq.value - durable_.value - 1]; }
   Seq Push(Op op, LogItem::State state);
   void Settled();
+  void Pop(Seq last);
 
   std::deque<LogItem> ops_;  // ops_[i] has number durable_ + 1 + i
   uint64_t next_;

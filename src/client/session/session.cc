@@ -207,9 +207,13 @@ void Session::Beat(bool want_inodes) {
   // A third of the lease: an answer that comes later is of no use any more, the next try is.
   ctx.deadline = sent + std::max(lease() / 3, absl::Milliseconds(100));
   const auto reply = env_.meta.Renew(ctx, reply_.session, key_, events_.progress ? events_.progress() : 0);
+  if (reply.ok() && !reply->taken.empty()) {
+    Settle(ctx, *reply);
+    return;
+  }
   if (reply.ok()) {
     Renewed(sent, *reply);
-    if (reply->reclaim) Reclaim(ctx);
+    if (reply->reclaim) (void)Reclaim(ctx);
     SendReleases(ctx);
     if (want_inodes) (void)RefillInodes(ctx);  // a failure is met again by the next NextInode
     return;
@@ -326,13 +330,39 @@ void Session::Answer(const RecallAnswer& answer) {
   }
 }
 
-void Session::Reclaim(const OpContext& ctx) {
-  if (!events_.held) return;
+bool Session::Reclaim(const OpContext& ctx) {
+  if (!events_.held) return false;
   const auto reply = env_.meta.Reclaim(ctx, events_.held());
   if (reply.ok()) {
     events_.on_reclaimed(reply->number);
   } else {
     (void)Note(reply.error());  // the next heartbeat tries again
+  }
+  return reply.ok();
+}
+
+// Whatever does not succeed is tried again with the next heartbeat, which tells what is taken then.
+void Session::Settle(const OpContext& ctx, const RenewReply& reply) {
+  if (!events_.on_taken) return;
+  lease_end_ns_.store(0);
+  SetState(State::kWaiting, "others took what they wanted while this mount was silent: that is being settled");
+  const Status cut = events_.on_taken(reply);
+  SettleRequest request;
+  request.session = reply_.session;
+  request.key = key_;
+  for (const Taken& taken : reply.taken) request.taken.push_back(taken.ino);
+  if (cut.ok() && reply.reclaim && !Reclaim(ctx)) return;
+  if (cut.ok() && events_.before_settle(ctx, request).ok()) {
+    const Status settled = env_.meta.Settle(ctx, request);
+    if (!settled.ok()) {
+      (void)Note(settled.error());
+      return;
+    }
+    MutexLock lock(mu_);
+    beat_now_ = true;  // the lease begins
+  } else if (cut.code() == Code::kTryAgain) {
+    MutexLock lock(mu_);
+    beat_now_ = true;
   }
 }
 

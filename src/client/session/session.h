@@ -23,7 +23,7 @@ class Session {
   enum class State : uint8_t {
     kActive,        // renewed lately
     kReconnecting,  // the last renewal failed, the lease is still good
-    kWaiting,       // the lease has run out; nothing is answered until it is renewed
+    kWaiting,       // the lease has run out; nothing is answered until it is renewed (and what was taken meanwhile is settled)
     kFenced,        // the server ended it; for good
     kClosed,
   };
@@ -41,6 +41,11 @@ class Session {
     std::function<void(uint64_t)> on_reclaimed;
     std::function<void()> on_beat;                                // before each heartbeat
     std::function<uint64_t()> progress;                           // grows while recalls are worked on
+    // FENCE-1: others took what they wanted while this session was silent. What of its log touches that is cut off. kTryAgain: after
+    // another heartbeat.
+    std::function<Status(const RenewReply&)> on_taken;
+    // What is left of the log is committed, and memory forgets what is not true any more: fills in what Settle is to say.
+    std::function<Status(const OpContext&, SettleRequest&)> before_settle;
   };
   void Start(Events events);
   // Ends all threads; the caller sees to it that on_message returns. No RPC but those under way. Idempotent.
@@ -78,7 +83,8 @@ class Session {
   void HeartbeatLoop();
   void PollLoop();
   void MessageLoop();
-  void Reclaim(const OpContext& ctx);
+  bool Reclaim(const OpContext& ctx);
+  void Settle(const OpContext& ctx, const RenewReply& reply);
   bool Over() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Beat(bool want_inodes);
   void Renewed(BootTime sent, const RenewReply& reply);

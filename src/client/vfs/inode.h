@@ -31,6 +31,7 @@ struct Inode {
   bool recached = false;        // while it is given up: the kernel was handed pages after it had been told to drop them
   bool sealed = false;          // while it is given up: the kernel dropped all, reads and changes wait for the end
   uint32_t carved = 0;          // directories: files in it that were wanted for writing one by one
+  bool lost = false;            // directories: changes were lost (FENCE-1), the next fsync says so
   uint64_t generation = 0;      // +1 whenever what stands here stops being true
 
   uint64_t lookups = 0;  // references of the kernel (FORGET gives them back)
@@ -58,6 +59,8 @@ struct Inode {
 struct Handle {
   InodeId ino;
   int flags = 0;
+  bool lost = false;       // changes of the file were lost (FENCE-1): fsync or close says so once
+  bool lock_lost = false;  // a lock taken through it was taken away (LOCK-1): kIo until it is closed
 };
 
 }  // namespace archil

@@ -14,9 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "client/core/fs_api.h"
 #include "client/locks/file_locks.h"
+#include "client/recovery/lost_log.h"
 #include "client/read/segment_reader.h"
 #include "client/session/session.h"
 #include "client/vfs/state.h"
@@ -55,8 +57,13 @@ class Vfs final : public FsApi {
   // After a restart of the server: what this session holds. `number`: what Reclaim answered.
   ReclaimRequest HeldForReclaim();
   void Reclaimed(uint64_t number);
-  // Files that were told as open because they had just been looked up, and were not opened: the server hears that. Now and then.
-  void EndGrace();
+  // Before each heartbeat. Files that were told as open because they had just been looked up, and were not opened: the server hears that.
+  void BeforeBeat();
+  // FENCE-1, as of Session::Events: the session is told what was taken from it while it was silent.
+  Status TakenAway(const RenewReply& reply);
+  Status BeforeSettle(const OpContext& ctx, SettleRequest& request);
+  // The session has ended, or its log is refused: what is not durable is lost, and saved.
+  void LoseEverything(const std::string& reason);
   // Grows while recalls come nearer to their answers.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
   // Ends waits of OnMessage; what it was doing is not answered.
@@ -176,6 +183,29 @@ class Vfs final : public FsApi {
   bool JustLookedUp(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void GiveUpInode(Inode& inode, RecallAnswer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   std::vector<HeldRight> KeepsOfAlone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void EndGrace() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+
+  // --- vfs_taken.cc: what is lost when the session was silent for too long, or was ended
+  struct Reach {  // of what was taken
+    absl::flat_hash_set<InodeId> taken;
+    absl::flat_hash_set<InodeId> with;  // and what was in it at some time of the log
+    bool directory = false;
+  };
+  Reach ReachOf(const std::vector<Taken>& taken) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  bool Touches(const Reach& reach, InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Seq FirstOpTouching(const Reach& reach) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // The ops from `first` on are saved and leave the log, but for data of files that none of the others touches, nor `reach`
+  // (null: all go); gives the lock up.
+  void Lose(Seq first, const Reach* reach, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // Names of the inodes of these ops and of the directories above, as they are now.
+  std::map<InodeId, LostLog::Name> NamesFor(const std::vector<Op>& ops) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void MarkLost(const std::vector<Op>& ops) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void FillBytes(std::vector<Op>& ops);
+  // Nothing in memory says anything about it or what it covered any more, and no right on it is held.
+  void ForgetAll(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void LoseLocks(const std::vector<Taken>& taken);
+  bool TakeLost(HandleId handle, InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+
   // What an unsuccessful answer means for the call: an error to return, or "look again" after a pause while the
   // server is away and the deadline has not passed.
   Result<bool> RetryLater(const OpContext& ctx, const Error& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
@@ -248,6 +278,15 @@ class Vfs final : public FsApi {
   std::deque<std::pair<InodeId, BootTime>> looked_up_ ABSL_GUARDED_BY(wb_.state_.mu);
   // Those of them that were given up and told as open.
   std::vector<InodeId> grace_ ABSL_GUARDED_BY(wb_.state_.mu);
+  // While what was taken is settled: commits wait, and did so when the newest heartbeat was sent.
+  bool commits_held_ ABSL_GUARDED_BY(wb_.state_.mu) = false;
+  bool quiet_ ABSL_GUARDED_BY(wb_.state_.mu) = false;
+  std::set<InodeId> not_true_ ABSL_GUARDED_BY(wb_.state_.mu);      // touched by lost ops, or taken; to be forgotten
+  std::set<InodeId> never_born_ ABSL_GUARDED_BY(wb_.state_.mu);    // made by lost ops
+  // For people: all that was lost so far, and where the newest of it was saved.
+  uint64_t lost_ops_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
+  std::string lost_file_ ABSL_GUARDED_BY(wb_.state_.mu);
+  uint32_t bad_handles_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;        // open ones whose lock was lost
   // Directories asked for one after the other: more are asked for at once.
   uint32_t walk_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
   BootTime last_walk_ ABSL_GUARDED_BY(wb_.state_.mu);

@@ -58,7 +58,10 @@ Result<OpenReply> Vfs::Open(const OpContext& ctx, InodeId ino, int flags) {
 void Vfs::Release(InodeId ino, HandleId handle) {
   locks_.Release(ino, handle);
   MutexLock lock(wb_.state_.mu);
-  if (wb_.state_.handles.erase(handle) == 0) return;
+  const auto open = wb_.state_.handles.find(handle);
+  if (open == wb_.state_.handles.end()) return;
+  bad_handles_ -= open->second.lock_lost ? 1 : 0;
+  wb_.state_.handles.erase(open);
   Inode* inode = wb_.state_.Find(ino);
   if (inode == nullptr) return;
   if (--inode->opens > 0) return;
@@ -209,12 +212,32 @@ Status Vfs::FsyncInode(const OpContext& outer, InodeId ino) {
   Inode* inode = wb_.state_.Find(ino);
   if (inode == nullptr) return wb_.state_.broken ? Status(Error(Code::kIo, wb_.state_.broken_reason)) : Ok();
   if (wb_.state_.broken) return Error(Code::kIo, wb_.state_.broken_reason);
+  if (TakeLost(outer.handle, ino)) return Error(Code::kIo, "changes of it were lost while the mount was silent");
   wb_.Take(*inode);
-  return wb_.MakeDurable(ctx, inode->last_op);
+  for (;;) {
+    const Seq target = inode->last_op;
+    const Status done = wb_.MakeDurable(ctx, target);
+    inode = wb_.state_.Find(ino);
+    const bool lost = TakeLost(outer.handle, ino) || (wb_.Lost(target) && (inode == nullptr || inode->last_op == target));
+    if (lost) return Error(Code::kIo, "changes of it were lost while the mount was silent");
+    if (!done.ok() || !wb_.Lost(target)) return done;
+  }
+}
+
+// FENCE-1: each open file says it once; a directory its next fsync.
+bool Vfs::TakeLost(HandleId handle, InodeId ino) {
+  if (handle != 0) {
+    const auto open = wb_.state_.handles.find(handle);
+    return open != wb_.state_.handles.end() && std::exchange(open->second.lost, false);
+  }
+  Inode* inode = wb_.state_.Find(ino);
+  return inode != nullptr && std::exchange(inode->lost, false);
 }
 
 Status Vfs::Fsync(const OpContext& ctx, InodeId ino, HandleId handle, bool data_only) {
-  return FsyncInode(ctx, ino);
+  OpContext through = ctx;
+  through.handle = handle;
+  return FsyncInode(through, ino);
 }
 
 Status Vfs::FsyncDir(const OpContext& ctx, InodeId ino) {
@@ -233,6 +256,7 @@ Result<SyncReport> Vfs::Sync(const OpContext& outer) {
   const Seq target = wb_.state_.log.last();
   const uint64_t ops = target.value - wb_.state_.log.durable().value;
   ARCHIL_RETURN_IF_ERROR(wb_.MakeDurable(ctx, target));
+  if (wb_.Lost(target)) return Error(Code::kIo, "changes were lost while the mount was silent");
   return SyncReport{ops, dirty};
 }
 

@@ -18,7 +18,12 @@ constexpr absl::Duration kForever = absl::Hours(24);  // under a delegation; inv
 Status Vfs::Usable(const OpContext& ctx) {
   for (;;) {
     if (wb_.state_.broken) return Error(Code::kIo, wb_.state_.broken_reason);
-    if (session_.Usable()) return Ok();
+    if (session_.Usable()) {
+      if (bad_handles_ == 0 || ctx.handle == 0) return Ok();
+      const auto handle = wb_.state_.handles.find(ctx.handle);
+      if (handle == wb_.state_.handles.end() || !handle->second.lock_lost) return Ok();
+      return Error(Code::kIo, "a file lock that was held through this open file was taken while the mount was silent");
+    }
     if (!ctx.may_block) return Code::kWouldBlock;
     if (ctx.cancelled()) return Code::kInterrupted;
     const BootTime now = env_.scheduler.clock().Boot();

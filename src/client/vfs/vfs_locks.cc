@@ -29,9 +29,11 @@ void Vfs::SessionOpened() {
 
 Status Vfs::SetLock(const OpContext& ctx, InodeId ino, HandleId handle, const LockCall& call) {
   const bool unlock = call.type == LockType::kUnlock;
+  OpContext through = ctx;
+  through.handle = handle;
   const auto usable = [&]() -> Status {
     MutexLock lock(wb_.state_.mu);
-    return Usable(ctx);
+    return Usable(through);
   };
   if (!unlock) ARCHIL_RETURN_IF_ERROR(usable());
   OpContext limited = ctx;
@@ -49,8 +51,11 @@ Result<std::optional<FileLock>> Vfs::TestLock(const OpContext& ctx, InodeId ino,
   return locks_.Test(ctx.WithDeadline(env_.scheduler.clock().Boot() + config_.op_deadline), ino, call);
 }
 
-Status Vfs::Flush(const OpContext& ctx, InodeId ino, HandleId, uint64_t owner) {
-  return locks_.Close(ctx.WithDeadline(env_.scheduler.clock().Boot() + config_.op_deadline), ino, owner);
+Status Vfs::Flush(const OpContext& ctx, InodeId ino, HandleId handle, uint64_t owner) {
+  ARCHIL_RETURN_IF_ERROR(locks_.Close(ctx.WithDeadline(env_.scheduler.clock().Boot() + config_.op_deadline), ino, owner));
+  MutexLock lock(wb_.state_.mu);
+  if (handle != 0 && TakeLost(handle, ino)) return Error(Code::kIo, "changes of it were lost while the mount was silent");
+  return Ok();
 }
 
 }  // namespace archil

@@ -342,8 +342,13 @@ bool Vfs::JustLookedUp(InodeId ino) {
   return std::any_of(looked_up_.begin(), looked_up_.end(), [&](const auto& seen) { return seen.first == ino && seen.second >= since; });
 }
 
-void Vfs::EndGrace() {
+void Vfs::BeforeBeat() {
   MutexLock lock(wb_.state_.mu);
+  quiet_ = commits_held_ && !wb_.committing();
+  EndGrace();
+}
+
+void Vfs::EndGrace() {
   std::vector<InodeId> waiting;
   for (const InodeId ino : std::exchange(grace_, {})) {
     Inode* inode = wb_.state_.Find(ino);
@@ -386,7 +391,7 @@ std::vector<HeldRight> Vfs::KeepsOfAlone() {
   std::vector<HeldRight> keeps;
   const Right right = config_.read_only ? Right::kRead : Right::kWrite;
   for (const auto& [ino, inode] : wb_.state_.inodes) {
-    if (inode->is_dir() || !inode->home) keeps.push_back({ino, right});
+    if (inode->valid && (inode->is_dir() || !inode->home)) keeps.push_back({ino, right});
   }
   std::sort(keeps.begin(), keeps.end(), [](const HeldRight& a, const HeldRight& b) { return a.ino < b.ino; });
   return keeps;

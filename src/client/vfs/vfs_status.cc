@@ -25,8 +25,10 @@ void Vfs::SessionChanged(Session::State state) {
       }
     }
   }
+  if (state == Session::State::kFenced) LoseEverything(session_.detail());
   // FENCE-1: without a lease the kernel must not answer from what it keeps.
-  if (kernel_ == nullptr) return;
+  if (kernel_ == nullptr || (state != Session::State::kWaiting && state != Session::State::kFenced)) return;
+  kernel_->DropNow(KernelCache::Names::kForget, {}, [] { return true; });
   for (const InodeId ino : known) kernel_->InvalidateInode(ino, 0, UINT64_MAX);
 }
 
@@ -87,6 +89,8 @@ MountStatus Vfs::GetStatus() {
   status.delegations = wb_.state_.rights.size();
   status.acknowledged = wb_.state_.log.last();
   status.durable = wb_.state_.log.durable();
+  status.lost_ops = lost_ops_;
+  status.lost_file = lost_file_;
   return status;
 }
 
@@ -161,6 +165,7 @@ std::map<std::string, uint64_t> Vfs::Metrics() {
   MutexLock lock(wb_.state_.mu);
   m["inodes"] = wb_.state_.inodes.size();
   m["log_ops"] = wb_.state_.log.size();
+  m["lost_ops"] = lost_ops_;
   return m;
 }
 

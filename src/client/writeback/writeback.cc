@@ -255,7 +255,7 @@ Status Writeback::MakeDurable(const OpContext& ctx, Seq target) {
 
 // Sends one batch, or waits for what stands in its way. Success says only that it is worth looking again.
 Status Writeback::CommitOnce(const OpContext& ctx, Seq target) {
-  if (committing_) return WaitChanged(ctx, BootTime::Infinite());
+  if (committing_ || held_) return WaitChanged(ctx, BootTime::Infinite());
   if (Now() < retry_at_) return WaitChanged(ctx, retry_at_);
   if (!batch_) {
     batch_ = state_.log.Plan(target, BatchLimits{});
@@ -286,6 +286,10 @@ Status Writeback::CommitOnce(const OpContext& ctx, Seq target) {
         }
         Break(error.ToString());
         LogError("writeback.commit_refused", {{"error", error.ToString()}, {"first", request.first.value}, {"last", request.last.value}});
+        if (refused_) {
+          ReleaseLock unlocked(state_.mu);
+          refused_(error.ToString());
+        }
         return Error(Code::kIo, state_.broken_reason);
       }
       counters.commit_retries.fetch_add(1);

@@ -63,6 +63,24 @@ class Writeback {
   // Every later call fails with kIo; waiters are woken.
   void Break(std::string reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
 
+  // Called, without the lock, when the server refuses the log: it cannot go on. Before Start.
+  void OnRefused(std::function<void(const std::string&)> refused) { refused_ = std::move(refused); }
+
+  // --- FENCE-1: what was taken from this session, or all of it, is lost (docs/delegation.md)
+  // No commit begins while they are held; one may still be on its way.
+  void HoldCommits(bool hold) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
+  bool committing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return committing_; }
+  // The server says that it has applied the log so far. Nothing is on its way.
+  void CatchUp(Seq applied) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
+  // The ops from `first` on (and before, where the log cannot be divided) leave the log, with the bytes that memory has as inline extents.
+  // Waits for them end as if they were durable: ask Lost. Nothing is on its way. Data of inodes that `keep` names stays, at the log's end.
+  std::vector<Op> Lose(Seq first, const std::function<bool(InodeId)>& keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
+  bool Lost(Seq seq) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
+  // What memory has of the file's content is not true any more.
+  void ForgetContent(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
+  // The server counts everything up to `last`, which is durable, as applied.
+  void Settled(Seq last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { server_applied_ = std::max(server_applied_, last); }
+
   uint64_t dirty_bytes() const { return dirty_bytes_.load(); }
   // The newest op that the server was told of: what lies between it and the durable one was absorbed.
   Seq told() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return server_applied_; }
@@ -96,6 +114,8 @@ class Writeback {
     int failures = 0;
   };
 
+  void LogAgain(OpLog::LostOp& op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
+  void Withdraw(Seq seq, SetExtentsOp& op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   void FlusherLoop();
   void UploaderLoop();
   bool FlushDue(BootTime* next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
@@ -122,6 +142,7 @@ class Writeback {
   Session& session_;
   SegmentReader& reader_;
   std::atomic<uint64_t> dirty_bytes_{0};
+  std::function<void(const std::string&)> refused_;
 
   CondVar flusher_wake_;
   CondVar uploader_wake_;
@@ -140,6 +161,8 @@ class Writeback {
 
   std::optional<CommitBatch> batch_ ABSL_GUARDED_BY(state_.mu);  // planned, not known durable
   bool committing_ ABSL_GUARDED_BY(state_.mu) = false;
+  bool held_ ABSL_GUARDED_BY(state_.mu) = false;
+  std::vector<std::pair<Seq, Seq>> lost_ ABSL_GUARDED_BY(state_.mu);  // first and last numbers, ascending
   Seq server_applied_ ABSL_GUARDED_BY(state_.mu);
   BootTime retry_at_ ABSL_GUARDED_BY(state_.mu);
   int commit_failures_ ABSL_GUARDED_BY(state_.mu) = 0;

@@ -243,6 +243,14 @@ bool LogCheck::Check(const CommitBatch& batch, const BatchLimits& limits) {
   return true;
 }
 
+TinyNamespace LogCheck::Lose(Seq first) {
+  const Seq from = log_.LossFrom(first);
+  lost += log_.Lose(from).size();
+  pending_.erase(pending_.lower_bound(from), pending_.end());
+  for (uint64_t n = from.value; n < own_states_.size(); ++n) own_states_[n] = own_states_[from.value - 1];
+  return own_states_.back();
+}
+
 void LogCheck::Drain(const BatchLimits& limits) {
   Fill(pending_.size());
   while (Commit(log_.last(), limits)) {

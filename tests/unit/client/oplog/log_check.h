@@ -43,6 +43,8 @@ class LogCheck {
   void Fill(size_t count);
   // Plans once and commits. False if there was nothing to commit, or after a failure.
   bool Commit(Seq upto, const BatchLimits& limits);
+  // FENCE-1: the ops from `first` on are lost, with those that cannot be divided from it. The reference's state after that.
+  TinyNamespace Lose(Seq first);
   // Fills everything and commits until all is durable.
   void Drain(const BatchLimits& limits);
 
@@ -54,6 +56,7 @@ class LogCheck {
   uint64_t sent_ops = 0;
   uint64_t commits = 0;
   uint64_t cancelled = 0;
+  uint64_t lost = 0;
 
  private:
   void CancelDead();

@@ -11,7 +11,7 @@ namespace archil {
 namespace {
 
 struct Totals {
-  uint64_t ops = 0, commits = 0, sent = 0, absorbed_inodes = 0, absorbed_ops = 0, cancelled = 0;
+  uint64_t ops = 0, commits = 0, sent = 0, absorbed_inodes = 0, absorbed_ops = 0, cancelled = 0, lost = 0;
 };
 
 // One run. Every choice comes from the seed; `failure` is empty if all agreed.
@@ -32,6 +32,7 @@ class RandomRun {
       Step(static_cast<int>(step));
       if (random_->Below(4) == 0) check_.Fill(random_->Below(3));
       if (random_->Below(eager_) == 0) CommitSome();
+      if (random_->Below(4 * eager_) == 0) LoseSome(step);
     }
     if (check_.failure().empty()) check_.Drain(RandomLimits());
     totals.ops += script_.size();
@@ -40,10 +41,11 @@ class RandomRun {
     totals.absorbed_inodes += check_.absorbed_inodes;
     totals.absorbed_ops += check_.absorbed_ops;
     totals.cancelled += check_.cancelled;
+    totals.lost += check_.lost;
   }
 
   std::string failure() const {
-    return check_.failure().empty() ? "" : check_.failure() + "\nscript:\n" + Describe(script_);
+    return check_.failure().empty() ? "" : check_.failure() + "\nlosses:" + losses_ + "\nscript:\n" + Describe(script_);
   }
 
  private:
@@ -69,6 +71,13 @@ class RandomRun {
     check_.Commit(upto, RandomLimits());
   }
 
+  void LoseSome(size_t step) {
+    const uint64_t waiting = check_.log().size();
+    if (waiting == 0 || !check_.failure().empty()) return;
+    ns_ = check_.Lose(Seq{check_.log().durable().value + 1 + random_->Below(waiting)});
+    losses_ += fmt::format(" after op {}", step);
+  }
+
   BatchLimits RandomLimits() {
     BatchLimits limits;
     if (random_->Below(2) == 0) limits.max_ops = 1 + random_->Below(8);
@@ -77,6 +86,7 @@ class RandomRun {
   }
 
   std::unique_ptr<Random> random_;
+  std::string losses_;
   const size_t length_;
   Universe universe_;
   uint64_t removals_ = 1;
@@ -104,6 +114,7 @@ TEST(OpLogRandom, AgreesWithTheReference) {
   EXPECT_GT(totals.commits, rounds * 2);
   EXPECT_GT(totals.absorbed_inodes, rounds);
   EXPECT_GT(totals.cancelled, rounds / 10);
+  EXPECT_GT(totals.lost, rounds / 10);
   EXPECT_GT(totals.sent, totals.ops / 4);
 }
 

@@ -370,5 +370,63 @@ TEST(Stretches, ChainsAreBounded) {
   EXPECT_LT(batches, 8u);
 }
 
+// --- FENCE-1
+
+TEST(OpLog, LostOpsGoOutAsNothingAndTheirNumbersStayUsed) {
+  OpLog log;
+  log.Append(Create(kRootInode, "kept", InodeId{10}, 1));
+  const Seq from = log.Append(Create(kRootInode, "lost", InodeId{11}, 2));
+  const Seq pending = log.AppendPending(Write(InodeId{11}, 3));
+  ASSERT_TRUE(log.Plan(log.last(), kNoLimits));
+  log.GiveUpPlan();
+  EXPECT_EQ(log.LossFrom(from), from);
+  const auto lost = log.Lose(from);
+  ASSERT_EQ(lost.size(), 2u);
+  EXPECT_EQ(Describe(lost[0].op), Describe(Create(kRootInode, "lost", InodeId{11}, 2)));
+  EXPECT_FALSE(lost[0].pending);
+  EXPECT_TRUE(lost[1].pending);
+  EXPECT_EQ(lost[1].seq, pending);
+  EXPECT_EQ(log.last(), pending);
+  EXPECT_FALSE(log.first_pending());
+  EXPECT_EQ(log.births(), 1u);
+  log.Append(Create(kRootInode, "new", InodeId{12}, 4));
+  EXPECT_EQ(Sent(log), (Lines{Describe(Create(kRootInode, "kept", InodeId{10}, 1)), Describe(Create(kRootInode, "new", InodeId{12}, 4))}));
+  EXPECT_EQ(log.durable(), Seq{4});
+  EXPECT_EQ(log.size(), 0u);
+  EXPECT_EQ(log.bytes(), 0u);
+}
+
+TEST(OpLog, WhatDiedByALostOpIsSentAfterAll) {
+  OpLog log;
+  log.Append(Create(kRootInode, "f", InodeId{10}, 1));
+  const Seq from = log.Append(Unlink(kRootInode, "f", InodeId{10}, 2));
+  (void)log.Lose(from);
+  EXPECT_EQ(Sent(log), (Lines{Describe(Create(kRootInode, "f", InodeId{10}, 1))}));
+}
+
+TEST(OpLog, ALossTakesAWholeStretch) {
+  OpLog log;
+  log.Append(Create(kRootInode, "f", InodeId{10}, 1));
+  const Seq data = log.AppendPending(Write(InodeId{10}, 2));
+  log.Append(Create(kRootInode, "g", InodeId{11}, 3));
+  const Seq death = log.Append(Unlink(kRootInode, "f", InodeId{10}, 4));
+  ASSERT_TRUE(log.Cancel(data));
+  EXPECT_EQ(log.LossFrom(death), data) << "else the file would be there without its bytes";
+  EXPECT_EQ(log.LossFrom(data), data);
+  (void)log.Lose(data);
+  EXPECT_EQ(Sent(log), (Lines{Describe(Create(kRootInode, "f", InodeId{10}, 1))}));
+}
+
+TEST(OpLog, WhatTheServerSaysIsAppliedIsDurable) {
+  OpLog log;
+  log.Append(Create(kRootInode, "f", InodeId{10}, 1));
+  log.Append(Create(kRootInode, "g", InodeId{11}, 2));
+  ASSERT_TRUE(log.Plan(log.last(), kNoLimits));
+  log.GiveUpPlan();
+  log.Applied(Seq{1});
+  EXPECT_EQ(log.durable(), Seq{1});
+  EXPECT_EQ(Sent(log), (Lines{Describe(Create(kRootInode, "g", InodeId{11}, 2))}));
+}
+
 }  // namespace
 }  // namespace archil
