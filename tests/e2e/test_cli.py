@@ -240,6 +240,14 @@ class Cli(harness.ClusterTest):
         finally:
             harness.take_away(path)
 
+    def test_recover_file(self):
+        mount = self.start()
+        result = harness.run([harness.binary("replay_test"), "--gtest_brief=1"], env={**os.environ, "ARCHIL_SMOKE_DIR": mount.path},
+                             check=False, timeout=120)
+        self.assertEqual(result.code, 0, result)
+        self.refused(USAGE, "recover-file", self.cluster.path("none"), says=["none"])
+        mount.unmount()
+
     def test_read_only(self):
         mount = self.start()
         with open(os.path.join(mount.path, "f"), "w", encoding="ascii") as f:

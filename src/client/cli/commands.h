@@ -18,6 +18,7 @@ int DropCachesCommand(const Argv& argv);
 int DelegationsCommand(const Argv& argv);
 int ClientsCommand(const Argv& argv);
 int RevokeCommand(const Argv& argv);
+int RecoverFileCommand(const Argv& argv);
 int VersionCommand(const Argv& argv);
 
 }  // namespace archil::cli

@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
     {"delegations", DelegationsCommand, "MOUNTPOINT: what this mount may change or cache by itself"},
     {"clients", ClientsCommand, "DISK: who has it mounted"},
     {"revoke", RevokeCommand, "DISK --client ID [--inode N]: takes a right, or all, from a client"},
+    {"recover-file", RecoverFileCommand, "FILE [--replay DIR]: shows or replays what a fenced mount lost"},
     {"version", VersionCommand, ""},
 };
 

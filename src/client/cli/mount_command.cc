@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::string_view kUsage =
     "archil mount DISK[@BRANCH][:/SUBDIR] MOUNTPOINT [--server HOST:PORT] [--read-only] [--exclusive [--force]] [--foreground] "
-    "[--cache-mb N] [--flush-after 1s] [--flush-ops N] [--lease 15s] [--log-level debug|info|warning|error] [--log-file PATH]";
+    "[--cache-mb N] [--flush-after 1s] [--flush-ops N] [--lease 15s] [--recovery-dir DIR] [--log-level debug|info|warning|error] [--log-file PATH]";
 
 // DISK[@BRANCH][:/SUBDIR]
 Status ParseDisk(const std::string& text, MountConfig* config) {
@@ -68,6 +68,8 @@ Status ParsePlan(const Args& args, MountPlan* plan) {
   ARCHIL_ASSIGN_OR_RETURN(config.flush_ops, args.GetNumber("flush-ops", config.flush_ops));
   if (config.flush_ops == 0) return Error(Code::kInvalid, "--flush-ops: at least 1");
   ARCHIL_ASSIGN_OR_RETURN(config.lease, args.GetDuration("lease", config.lease));
+  config.recovery_dir = args.Has("recovery-dir") ? args.Get("recovery-dir") : LostDir();
+  if (!config.recovery_dir.empty()) config.recovery_dir = LexicalPath(config.recovery_dir);
   ARCHIL_ASSIGN_OR_RETURN(const uint64_t poll_us, args.GetNumber("poll-us", 50));
   plan->poll_for = absl::Microseconds(poll_us > 1000 ? 1000 : poll_us);
   return Ok();
@@ -168,7 +170,7 @@ int Serve(MountPlan plan, const std::function<void(const Report&)>& report) {
 int MountCommand(const Argv& argv) {
   const Result<Args> args =
       Args::Parse(argv, {{"server"}, {"read-only", false}, {"exclusive", false}, {"force", false}, {"foreground", false}, {"cache-mb"}, {"flush-after"}, {"flush-ops"},
-                         {"lease"}, {"log-level"}, {"log-file"}, {"poll-us"}}, 2, 2);
+                         {"lease"}, {"recovery-dir"}, {"log-level"}, {"log-file"}, {"poll-us"}}, 2, 2);
   if (!args.ok()) return Refuse(kExitUsage, args.error().message(), kUsage);
   MountPlan plan;
   if (const Status parsed = ParsePlan(*args, &plan); !parsed.ok()) return Refuse(kExitUsage, parsed.error().message(), kUsage);
@@ -181,6 +183,11 @@ int MountCommand(const Argv& argv) {
   }
   if (const int refused = CheckMountpoint(args->rest()[1], &plan.mountpoint); refused != kExitOk) return refused;
 
+  // One that was named must be of use now; the default is made when it is needed.
+  if (args->Has("recovery-dir") && !plan.config.recovery_dir.empty()) {
+    const Status made = MakePrivateDir(plan.config.recovery_dir, "--recovery-dir");
+    if (!made.ok()) return Refuse(kExitPermission, made.error().message());
+  }
   if (args->Has("log-file")) plan.log_file = LexicalPath(args->Get("log-file"));
   if (args->Has("foreground")) {
     signal(SIGHUP, SIG_IGN);

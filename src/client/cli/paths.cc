@@ -42,6 +42,8 @@ std::string StateDir() {
   return FromEnvironment("HOME") + "/.local/state/archil";
 }
 
+std::string LostDir() { return StateDir() + "/lost"; }
+
 Status MakePrivateDir(const std::string& dir, std::string_view variable) {
   for (size_t slash = dir.find('/', 1); slash != std::string::npos; slash = dir.find('/', slash + 1)) {
     mkdir(dir.substr(0, slash).c_str(), 0755);

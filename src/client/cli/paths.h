@@ -14,6 +14,8 @@ std::string RuntimeDir();
 // Lock files and logs, kept over a reboot: $ARCHIL_STATE_DIR; else /var/lib/archil for root; else
 // $XDG_STATE_HOME/archil; else ~/.local/state/archil.
 std::string StateDir();
+// Files of what fenced mounts lost (client/recovery), unless `archil mount --recovery-dir` names another: "lost" in StateDir().
+std::string LostDir();
 // Makes the directory (0700) and its parents. kPermission naming the environment variable that moves it.
 Status MakePrivateDir(const std::string& dir, std::string_view variable);
 

@@ -45,8 +45,9 @@ Replayer::Replayer(const LostLog& log, ReplayTree tree, ReplayMode mode)
 OpOutcome Replayer::Do(const Op& op) {
   made_dirs_.clear();
   OpOutcome outcome = std::visit(*this, op);
-  for (const std::string& dir : made_dirs_)
+  for (const std::string& dir : made_dirs_) {
     AddDetail(outcome, fmt::format("directory {} was missing and was made", dir));
+  }
   return outcome;
 }
 
@@ -90,8 +91,7 @@ Result<std::vector<InodeId>> Replayer::Chain(InodeId ino) {
 Result<Fd> Replayer::OpenDir(InodeId ino, Missing missing) {
   ARCHIL_ASSIGN_OR_RETURN(const std::vector<InodeId> chain, Chain(ino));
   std::vector<std::string> names;
-  size_t make_from =
-      0;  // behind the last one that the ops made: it was there, so below it nothing is missing by itself
+  size_t make_from = 0;  // behind the last one that this replay made: below it nothing was ever missing
   for (const InodeId dir : chain) {
     const Object& object = Get(dir);
     names.push_back(object.links.front().at.name);

@@ -1,4 +1,5 @@
-// A directory to replay into, a log to fill, and what to look at afterwards.
+// A directory to replay into, a log to fill, and what to look at afterwards. ARCHIL_SMOKE_DIR: where the directory is made;
+// else /tmp. The same tests run on a real mount (e2e_cli).
 #pragma once
 
 #include <fcntl.h>
@@ -21,9 +22,9 @@ constexpr InodeId kTop{1};
 class ReplayTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char dir[] = "/tmp/archil-replay-XXXXXX";
-    ASSERT_NE(mkdtemp(dir), nullptr);
-    base_ = dir;
+    const char* where = getenv("ARCHIL_SMOKE_DIR");
+    base_ = std::string(where != nullptr ? where : "/tmp") + "/archil-replay-XXXXXX";
+    ASSERT_NE(mkdtemp(base_.data()), nullptr);
     top_ = base_ + "/top";
     ASSERT_EQ(mkdir(top_.c_str(), 0755), 0);
     log_.root = kTop;
