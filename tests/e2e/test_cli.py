@@ -247,6 +247,14 @@ class Cli(harness.ClusterTest):
         self.assertEqual(result.code, 0, result)
         self.refused(USAGE, "recover-file", self.cluster.path("none"), says=["none"])
         mount.unmount()
+        # A place that was named is made before anything is mounted, or the mount is refused.
+        lost = self.cluster.path("lost")
+        mount = self.cluster.mount("d", "with a place", "--recovery-dir", lost)
+        self.assertEqual(os.stat(lost).st_mode & 0o7777, 0o700)
+        mount.unmount()
+        plain = self.cluster.path("plain")
+        open(plain, "w", encoding="ascii").close()
+        self.refused(NO_PERMISSION, "mount", "d", mount.path, "--recovery-dir", plain, says=[plain, "--recovery-dir"])
 
     def test_read_only(self):
         mount = self.start()
