@@ -249,7 +249,7 @@ TEST_P(MetaDelegationContract, OfASilentHolderIsTakenWhatIsWanted) {
   ASSERT_TRUE(told.ok()) << Why(told);
   EXPECT_EQ(told->taken, (std::vector<Taken>{{dir_.ino, true, false}}));
   EXPECT_EQ(silent->Acquire({{dir_.ino, Right::kRead}}).code(), Code::kUnavailable);
-  EXPECT_EQ(silent->Commit({silent->File(dir_.ino, "late")}).code(), Code::kUnavailable);
+  EXPECT_EQ(silent->Commit({silent->File(dir_.ino, "late")}).code(), Code::kTryAgain);
   SettleRequest settle;
   settle.session = silent->id();
   settle.key = {7, 7};

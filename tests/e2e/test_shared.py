@@ -54,7 +54,9 @@ class Together:
             raise self.errors[0]
 
 
-class Shared(harness.ClusterTest):
+class Mounts(harness.ClusterTest):
+    """Several mounts of one disk on a server of their own."""
+
     def mounts(self, count=2, *args):
         self.cluster.start_server()
         self.cluster.create_disk("d")
@@ -71,6 +73,8 @@ class Shared(harness.ClusterTest):
         harness.compare_trees(self, digests[0], harness.tree_digest(cold.path))
         cold.unmount()
 
+
+class Shared(Mounts):
     def test_nobody_is_refused_and_nothing_is_read_only(self):
         a, b, c = self.mounts(3)
         for i, m in enumerate((a, b, c, a, b)):
@@ -454,47 +458,6 @@ class Shared(harness.ClusterTest):
         self.check_cold(a, b)
 
     # --- faults
-
-    def waited_for(self, path, data):
-        """Writes what a silent mount holds: that takes one lease, and not much more."""
-        started = time.monotonic()
-        write(path, data)
-        waited = time.monotonic() - started
-        harness.log(f"waited {waited:.1f} s")
-        self.assertLess(waited, LEASE + 3)
-
-    def test_a_killed_mount_is_waited_for_one_lease(self):
-        a, b = self.mounts()
-        os.mkdir(os.path.join(a.path, "d"))
-        write(os.path.join(a.path, "d", "kept"), b"kept")
-        a.sync()
-        os.listdir(b.path)
-        write(os.path.join(a.path, "d", "f"), b"dirty")
-        a.process.send_signal(signal.SIGKILL)
-        self.waited_for(os.path.join(b.path, "d", "g"), b"b")
-        self.assertEqual(read(os.path.join(b.path, "d", "kept")), b"kept")
-        harness.take_away(a.path)
-        b.unmount()
-
-    def test_a_stopped_mount_is_fenced(self):
-        a, b = self.mounts()
-        os.mkdir(os.path.join(a.path, "d"))
-        write(os.path.join(a.path, "d", "f"), b"old")
-        a.sync()
-        os.listdir(b.path)
-        write(os.path.join(a.path, "d", "f"), b"dirty when stopped")
-        a.process.send_signal(signal.SIGSTOP)
-        self.waited_for(os.path.join(b.path, "d", "f"), b"b was here")
-        a.process.send_signal(signal.SIGCONT)
-        harness.until("the stopped mount knows that it was fenced", lambda: a.status()["state"] == "fenced", 30, 0.2)
-        with self.assertRaises(OSError):
-            read(os.path.join(a.path, "d", "f"))
-        self.assertEqual(read(os.path.join(b.path, "d", "f")), b"b was here")
-        self.cluster.archil("unmount", "--force", a.path, check=False, timeout=30)
-        b.unmount()
-        cold = self.cluster.mount("d", "cold")
-        self.assertEqual(read(os.path.join(cold.path, "d", "f")), b"b was here")
-        cold.unmount()
 
     def test_the_server_restarts_under_two_mounts(self):
         a, b = self.mounts()

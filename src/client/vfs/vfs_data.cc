@@ -256,7 +256,7 @@ Result<SyncReport> Vfs::Sync(const OpContext& outer) {
   const Seq target = wb_.state_.log.last();
   const uint64_t ops = target.value - wb_.state_.log.durable().value;
   ARCHIL_RETURN_IF_ERROR(wb_.MakeDurable(ctx, target));
-  if (wb_.Lost(target)) return Error(Code::kIo, "changes were lost while the mount was silent");
+  if (ops > 0 && wb_.Lost(target)) return Error(Code::kIo, "changes were lost while the mount was silent");
   return SyncReport{ops, dirty};
 }
 

@@ -427,6 +427,7 @@ ReclaimRequest Vfs::HeldForReclaim() {
   request.key = session_.key();
   request.alone = wb_.state_.rights.alone();
   if (!request.alone) request.rights = wb_.state_.rights.All();
+  std::erase_if(request.rights, [&](const HeldRight& held) ABSL_NO_THREAD_SAFETY_ANALYSIS { return not_held_.contains(held.ino); });
   for (const auto& [ino, inode] : wb_.state_.inodes) {
     if (inode->told_open) request.opens.push_back(ino);
   }

@@ -13,6 +13,7 @@
 namespace archil {
 namespace {
 
+constexpr int kRefusals = 3;  // of the rest of the log, then it is lost as well
 constexpr absl::Duration kReadBack = absl::Seconds(5);  // for bytes of lost ops that were uploaded already
 
 }  // namespace
@@ -33,14 +34,20 @@ Status Vfs::TakenAway(const RenewReply& reply) {
     if (const Seq first = FirstOpTouching(reach)) {
       Lose(first, &reach, fmt::format("{} inodes were wanted by other mounts while this one was silent for longer than its lease", reply.taken.size()));
     }
-    for (const Taken& taken : reply.taken) {
-      if (taken.right) not_true_.insert(taken.ino);
+    if (std::exchange(rest_refused_, false)) Lose(Seq{wb_.state_.log.durable().value + 1}, nullptr, "the server refused the rest of the log");
+    // Records that stand only here, for what lost ops took out of a taken directory, are not claimed after a restart of the server either.
+    for (const HeldRight& held : wb_.state_.rights.All()) {
+      if (Touches(reach, held.ino) || never_born_.contains(held.ino)) not_held_.insert(held.ino);
     }
+    for (const Taken& taken : reply.taken) {
+      if (taken.right) not_held_.insert(taken.ino);
+    }
+    not_true_.insert(not_held_.begin(), not_held_.end());
     // After a restart of the server nobody asks for what is kept of everything: it is reclaimed.
     alone = wb_.state_.rights.alone() && reply.reclaim;
     if (alone) {
       std::vector<HeldRight> keeps = KeepsOfAlone();
-      std::erase_if(keeps, [&](const HeldRight& held) { return not_true_.contains(held.ino); });
+      std::erase_if(keeps, [&](const HeldRight& held) { return not_held_.contains(held.ino); });
       wb_.state_.rights.EndAlone(keeps, 0, env_.scheduler.clock().Boot());
       wb_.state_.NothingFresh();
     }
@@ -59,7 +66,13 @@ Status Vfs::BeforeSettle(const OpContext& ctx, SettleRequest& request) {
     if (wb_.state_.rights.alone()) return Code::kTryAgain;  // the recall of that is on its way
     wb_.HoldCommits(false);
     commits_held_ = quiet_ = false;
-    while (wb_.state_.log.durable() < wb_.state_.log.last()) ARCHIL_RETURN_IF_ERROR(wb_.MakeDurable(ctx, wb_.state_.log.last()));
+    while (wb_.state_.log.durable() < wb_.state_.log.last()) {
+      const Status done = wb_.MakeDurable(ctx, wb_.state_.log.last());
+      if (done.ok()) continue;
+      // The cut was made where this mount sees no more that touches it; the server decides, and says otherwise.
+      rest_refused_ = wb_.refusals() >= kRefusals;
+      return done;
+    }
     request.last = wb_.state_.log.last();
     wb_.Settled(request.last);
     for (const InodeId ino : not_true_) {
@@ -74,6 +87,7 @@ Status Vfs::BeforeSettle(const OpContext& ctx, SettleRequest& request) {
       inode->told_open = false;
     }
     not_true_.clear();
+    not_held_.clear();
     never_born_.clear();
     wb_.state_.changed.SignalAll();
   }
@@ -101,6 +115,19 @@ Vfs::Reach Vfs::ReachOf(const std::vector<Taken>& taken) {
     reach.directory = reach.directory || inode == nullptr || inode->is_dir();
   }
   reach.with = reach.taken;
+  absl::flat_hash_set<InodeId> linked;
+  wb_.state_.log.ForOps([&](Seq, const Op& op) {
+    if (const auto* link = std::get_if<LinkOp>(&op)) linked.insert(link->ino);
+    return false;
+  });
+  // A second name that the server does not know of yet took the inode out of what the directory covers here, not there.
+  for (const InodeId ino : reach.taken) {
+    const Inode* dir = wb_.state_.Find(ino);
+    if (dir == nullptr || !dir->is_dir() || !dir->dir) continue;
+    for (auto item = dir->dir->Next(2); item; item = dir->dir->Next(item->cookie)) {
+      if (wb_.state_.rights.alone() || linked.contains(item->ino)) reach.with.insert(item->ino);
+    }
+  }
   wb_.state_.log.ForOps([&](Seq, const Op& op) {
     const EntryDirs dirs = EntryDirsOf(op);
     if (!reach.taken.contains(dirs.from) && !reach.taken.contains(dirs.to)) return false;

@@ -293,6 +293,7 @@ Status Writeback::CommitOnce(const OpContext& ctx, Seq target) {
         return Error(Code::kIo, state_.broken_reason);
       }
       counters.commit_retries.fetch_add(1);
+      refusals_ = error.code() == Code::kTryAgain ? refusals_ + 1 : 0;
       commit_failures_ = std::min(commit_failures_ + 1, 10);
       if (error.code() != Code::kInterrupted) {
         retry_at_ = Now() + std::min(absl::Milliseconds(10) * (1 << commit_failures_), absl::Seconds(1));
@@ -303,7 +304,7 @@ Status Writeback::CommitOnce(const OpContext& ctx, Seq target) {
     counters.commits.fetch_add(1);
     counters.ops_sent.fetch_add(batch_->count);
   }
-  commit_failures_ = 0;
+  commit_failures_ = refusals_ = 0;
   counters.ops_absorbed.fetch_add(batch_->absorbed_ops);
   counters.inodes_absorbed.fetch_add(batch_->absorbed.size());
   state_.log.Committed(batch_->last);

@@ -78,6 +78,8 @@ class Writeback {
   bool Lost(Seq seq) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   // What memory has of the file's content is not true any more.
   void ForgetContent(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
+  // How often in a row the server refused a commit because it touches what was taken.
+  int refusals() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return refusals_; }
   // The server counts everything up to `last`, which is durable, as applied.
   void Settled(Seq last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { server_applied_ = std::max(server_applied_, last); }
 
@@ -166,6 +168,7 @@ class Writeback {
   Seq server_applied_ ABSL_GUARDED_BY(state_.mu);
   BootTime retry_at_ ABSL_GUARDED_BY(state_.mu);
   int commit_failures_ ABSL_GUARDED_BY(state_.mu) = 0;
+  int refusals_ ABSL_GUARDED_BY(state_.mu) = 0;
 
   std::vector<std::unique_ptr<Thread>> threads_;
 };

@@ -126,7 +126,7 @@ void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op
       ++host_.metrics.commits_refused;
       // The client does not know yet what was taken from it.
       if (s.code() == Code::kInvalid && core.table.Unsettled(request.session)) {
-        return Error(Code::kUnavailable, fmt::format("the session has to settle what was taken from it first: {}", s.error().message()));
+        return Error(Code::kTryAgain, fmt::format("the session has to settle what was taken from it first: {}", s.error().message()));
       }
       return s.error();
     }

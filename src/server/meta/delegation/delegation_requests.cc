@@ -414,7 +414,7 @@ void DelegationTable::TakeFromSilent(BranchId id, Branch& branch, Tree& tree, Bo
       const Session* s = Live(session);
       if (s == nullptr || !s->holder.lease.Expired(now) || (session == request.session && !request.wants.empty())) continue;
       const auto take = [&](InodeId what) {
-        if (Lost(*s, what, tree) || !taken.emplace(session, what).second) return;
+        if (s->HasLost(what) || !taken.emplace(session, what).second) return;
         auto& [waiter, sum] = count[session];
         waiter = request.session;
         ++sum;
@@ -422,7 +422,9 @@ void DelegationTable::TakeFromSilent(BranchId id, Branch& branch, Tree& tree, Bo
       if (ino || request.wants.empty()) {
         take(ino ? ino : request.ino);
       } else {
-        for (const Want& w : request.wants) take(w.ino);
+        for (const Want& w : request.wants) {
+          if (!Lost(*s, w.ino, tree)) take(w.ino);
+        }
       }
     }
   }

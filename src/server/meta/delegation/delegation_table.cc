@@ -255,7 +255,7 @@ void DelegationTable::Keep(Session& session, Branch& branch, const HeldRight& he
   const SessionId id = session.holder.session;
   Right right = held.right;
   if (session.holder.mode == SessionMode::kReadOnly) right = Weaker(right, Right::kRead);
-  if (right == Right::kNone || Lost(session, held.ino, tree)) return;
+  if (right == Right::kNone) return;
   const Tree::Kind kind = tree.KindOf(branch_id, held.ino);
   // Made by the session and not committed yet: it is born with its right when it is.
   if (kind == Tree::Kind::kAbsent) return;
@@ -298,7 +298,9 @@ Status DelegationTable::Answer(SessionId session, const RecallAnswer& answer, Tr
     s->outbox.erase(s->alone_recall);
     s->alone_recall = 0;
     branch.alone = SessionId{0};
-    for (const HeldRight& held : answer.keeps) Keep(*s, branch, held, answer.message, tree);
+    for (const HeldRight& held : answer.keeps) {
+      if (!Lost(*s, held.ino, tree)) Keep(*s, branch, held, answer.message, tree);
+    }
   } else {
     const auto it = s->by_message.find(answer.message);
     if (it == s->by_message.end()) return Ok();
@@ -354,7 +356,9 @@ Result<uint64_t> DelegationTable::Reclaim(const ReclaimRequest& request, Tree& t
     branch.alone = request.session;
     branch.alone_number = number;
   } else {
-    for (const HeldRight& held : request.rights) Keep(*s, branch, held, number, tree);
+    for (const HeldRight& held : request.rights) {
+      if (!s->HasLost(held.ino)) Keep(*s, branch, held, number, tree);
+    }
   }
   AddOpens(*s, branch, request.opens, tree);
   return number;
@@ -366,8 +370,9 @@ Right DelegationTable::RightOf(SessionId session, InodeId ino, const std::functi
   const Session* s = Live(session);
   if (s == nullptr) return Right::kNone;
   const Branch& branch = branches_.at(s->holder.branch);
-  if (!s->taken.empty() && (s->HasLost(ino) || s->HasLost(home()))) return Right::kNone;
-  if (branch.alone == session) return Right::kWrite;
+  if (s->HasLost(ino)) return Right::kNone;
+  // What it holds by records of its own in a directory that was taken, it holds.
+  if (branch.alone == session) return !s->taken.empty() && s->HasLost(home()) ? Right::kNone : Right::kWrite;
   const RightRecord* own = branch.book.Find(ino, session);
   if (own != nullptr && own->right == Right::kWrite) return Right::kWrite;
   const RightRecord* cover = branch.book.Cover(home(), ino, session);

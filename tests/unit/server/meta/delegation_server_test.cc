@@ -202,7 +202,7 @@ TEST_F(DelegationServerTest, WhatIsTakenIsInTheLog) {
   }
   ASSERT_TRUE(Reclaim(*b_, {{dir_.ino, Right::kWrite}}).ok());
   ASSERT_TRUE(Reclaim(*a_, {{dir_.ino, Right::kWrite}, {kRootInode, Right::kRead}}).ok());
-  EXPECT_EQ(a_->Commit({a_->File(dir_.ino, "late")}).code(), Code::kUnavailable);
+  EXPECT_EQ(a_->Commit({a_->File(dir_.ino, "late")}).code(), Code::kTryAgain);
   EXPECT_EQ(a_->Stat(kRootInode).code(), Code::kUnavailable) << "it has no lease";
   ASSERT_TRUE(b_->Commit({b_->File(dir_.ino, "of b")}).ok());
   SettleRequest settle;

@@ -57,6 +57,18 @@ TEST_F(DelegationTakenTest, AnUnsettledSessionIsGrantedNothingAndGetsNothingBack
   Get(kA, kDir, Right::kRead);
 }
 
+TEST_F(DelegationTakenTest, WhatItHasInATakenDirectoryByARecordOfItsOwnIsTakenAsWell) {
+  AddThree();
+  Get(kA, kDir, Right::kRead);
+  Get(kA, kFile, Right::kWrite);
+  now_ = now_ + kLease;
+  table_.Renew(kB, now_);
+  table_.Take(kA, {kDir, true, false}, tree_);
+  Ask(kB, {{kFile, Right::kRead}});
+  ASSERT_EQ(fx_.takes.size(), 1u);
+  EXPECT_EQ(fx_.takes[0].taken, (Taken{kFile, true, false}));
+}
+
 TEST_F(DelegationTakenTest, RequestsOfASessionFromWhichSomethingIsTakenFail) {
   AddThree();
   Get(kA, kDir, Right::kWrite);
