@@ -59,7 +59,7 @@ struct Inode {
 struct Handle {
   InodeId ino;
   int flags = 0;
-  bool lost = false;       // changes of the file were lost (FENCE-1): fsync or close says so once
+  bool lost = false;       // changes of the file were lost (FENCE-1): the next fsync says so, and every close before it
   bool lock_lost = false;  // a lock taken through it was taken away (LOCK-1): kIo until it is closed
 };
 

@@ -70,7 +70,10 @@ MountStatus Vfs::GetStatus() {
   status.disk = session_.opened().disk.name;
   status.branch = config_.branch;
   status.session = session_.id();
-  status.state = StateName(session_.state());
+  const Session::State state = session_.state();
+  const bool over = state == Session::State::kFenced || state == Session::State::kClosed;
+  // The lease may have run out while this process was stopped, and not have been looked at since.
+  status.state = StateName(over || session_.Usable() ? state : Session::State::kWaiting);
   status.state_detail = session_.detail();
   status.lease = session_.lease();
   status.lease_left = session_.lease_left();
