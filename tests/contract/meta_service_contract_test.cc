@@ -1,6 +1,7 @@
 // The contract of MetaService for the server in the same process.
 #include "tests/contract/meta_lock_contract.h"
 #include "tests/contract/meta_delegation_contract.h"
+#include "tests/contract/meta_server_op_contract.h"
 #include "tests/contract/meta_service_contract.h"
 
 namespace archil {
@@ -20,6 +21,8 @@ INSTANTIATE_TEST_SUITE_P(InProcess, MetaServiceContract,
 INSTANTIATE_TEST_SUITE_P(InProcess, MetaLockContract,
                          ::testing::Values(MetaServiceFactory{"memory", [] { return std::make_unique<InProcess>(); }}));
 INSTANTIATE_TEST_SUITE_P(InProcess, MetaDelegationContract,
+                         ::testing::Values(MetaServiceFactory{"memory", [] { return std::make_unique<InProcess>(); }}));
+INSTANTIATE_TEST_SUITE_P(InProcess, MetaServerOpContract,
                          ::testing::Values(MetaServiceFactory{"memory", [] { return std::make_unique<InProcess>(); }}));
 
 }  // namespace

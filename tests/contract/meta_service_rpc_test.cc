@@ -5,6 +5,7 @@
 #include "server/meta/service/meta_rpc.h"
 #include "tests/contract/meta_lock_contract.h"
 #include "tests/contract/meta_delegation_contract.h"
+#include "tests/contract/meta_server_op_contract.h"
 #include "tests/contract/meta_service_contract.h"
 
 namespace archil {
@@ -40,6 +41,8 @@ INSTANTIATE_TEST_SUITE_P(Grpc, MetaServiceContract,
 INSTANTIATE_TEST_SUITE_P(Grpc, MetaLockContract,
                          testing::Values(MetaServiceFactory{"grpc", [] { return std::make_unique<OverGrpc>(); }}));
 INSTANTIATE_TEST_SUITE_P(Grpc, MetaDelegationContract,
+                         testing::Values(MetaServiceFactory{"grpc", [] { return std::make_unique<OverGrpc>(); }}));
+INSTANTIATE_TEST_SUITE_P(Grpc, MetaServerOpContract,
                          testing::Values(MetaServiceFactory{"grpc", [] { return std::make_unique<OverGrpc>(); }}));
 
 }  // namespace

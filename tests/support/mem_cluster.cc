@@ -184,6 +184,12 @@ class MemCluster::MetaLink : public MetaService {
   Result<CommitReply> Commit(const OpContext& ctx, const CommitRequest& request) override {
     return Forward(kChange, [&](MetaService& s) { return s.Commit(ctx, request); });
   }
+  Result<ApplyOpReply> ApplyOp(const OpContext& ctx, const ApplyOpRequest& request) override {
+    return Forward(kChange, [&](MetaService& s) { return s.ApplyOp(ctx, request); });
+  }
+  Result<ReadOnceReply> ReadOnce(const OpContext& ctx, const ReadOnceRequest& request) override {
+    return Forward(kRead, [&](MetaService& s) { return s.ReadOnce(ctx, request); });
+  }
   Result<InodeRange> AllocateInodes(const OpContext& ctx, SessionId session, SessionKey key) override {
     return Forward(kChange, [&](MetaService& s) { return s.AllocateInodes(ctx, session, key); });
   }

@@ -88,6 +88,18 @@ std::vector<Sample> SampleRecordsV2() {
   return {Of("session", session, &DecodeSession)};
 }
 
+std::vector<Sample> SampleRecordsServerOps() {
+  return {
+      Of("server_result", ServerResultRecord{SampleInode(), InodeId{70001}}, &DecodeServerResult),
+      Of("server_result_bare", ServerResultRecord{std::nullopt, InodeId{0}}, &DecodeServerResult),
+      {"finished", EncodeFinished(300),
+       [](std::string_view bytes) -> Result<std::string> {
+         ARCHIL_ASSIGN_OR_RETURN(const uint64_t back, DecodeFinished(bytes));
+         return EncodeFinished(back);
+       }},
+  };
+}
+
 namespace {
 
 std::vector<Sample> LogSamples(const std::vector<std::pair<std::string, LogRecord>>& records) {
@@ -135,6 +147,10 @@ std::vector<Sample> SampleLogRecordsV3() {
   return LogSamples({
       {"taken", TakenRecord{session, {{InodeId{70001}, true, false}, {InodeId{70002}, false, true}, {InodeId{70003}, true, true}}}},
       {"settled", SettledRecord{session, {InodeId{70001}, InodeId{70003}}, Seq{301}}},
+      {"server_op",
+       ServerOpRecord{
+           session, 300, 299, "ops", {{InodeId{70001}, {SessionId{1}, session}}}, InodeId{70002}, InodeId{70001}}},
+      {"server_op_bare", ServerOpRecord{session, 1, 0, "", {}, InodeId{0}, InodeId{0}}},
   });
 }
 

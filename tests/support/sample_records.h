@@ -23,6 +23,8 @@ std::vector<Sample> SampleLogRecords();
 // What only version 2 can say.
 std::vector<Sample> SampleRecordsV2();
 std::vector<Sample> SampleLogRecordsV2();
+// Operations applied at the server.
+std::vector<Sample> SampleRecordsServerOps();
 std::vector<Sample> SampleLogRecordsV3();
 
 }  // namespace archil

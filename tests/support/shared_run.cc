@@ -51,7 +51,10 @@ std::optional<std::string> SharedRun::MountAt(int index) {
   Place& place = places_[index];
   MountConfig config = setup_.mount;
   config.client_name = fmt::format("mount {}", index);
+  // A new mount is told at once when a server does not answer; it is not what is tested here.
+  cluster_.SetLossRate(0);
   auto mount = Mount::Open({RealScheduler(), *mount_random_, cluster_.meta(), cluster_.data()}, config);
+  cluster_.SetLossRate(setup_.loss_rate);
   if (!mount.ok()) return "mount: " + mount.error().ToString();
   place.mount = std::move(*mount);
   place.adapter = std::make_unique<FsApiAdapter>(place.mount->fs(), random_->Next());
@@ -161,6 +164,8 @@ std::optional<std::string> SharedRun::Step(const ModelOp& op) {
 }
 
 std::optional<std::string> SharedRun::Finish() {
+  setup_.loss_rate = 0;
+  cluster_.SetLossRate(0);
   for (size_t i = 0; i < places_.size(); ++i) {
     if (places_[i].mount == nullptr) continue;
     const auto expected = model_->ref_runner().Dump();
@@ -211,6 +216,7 @@ std::optional<std::string> RunShared(const ClusterSetup& setup, int mounts, cons
     totals.failed += run.model().failed();
     totals.recalls += run.Metric("recalls");
     totals.acquires += run.Metric("rpc_acquire");
+    totals.server_ops += run.Metric("rpc_apply_op");
   }
   if (!failure) return std::nullopt;
   return FailureReport(setup.seed, *failure, ops, [&](const std::vector<ModelOp>& some) { return RunSharedSteps(setup, mounts, some); });

@@ -74,6 +74,7 @@ struct SharedTotals {
   uint64_t failed = 0;
   uint64_t recalls = 0;
   uint64_t acquires = 0;
+  uint64_t server_ops = 0;  // operations applied at the server, as the mounts count them
 };
 std::optional<std::string> RunShared(const ClusterSetup& setup, int mounts, const GenProfile& profile, int steps,
                                      SharedTotals& totals);

@@ -68,7 +68,8 @@ struct OpenSessionRequest {
   SessionId predecessor;  // ended first if `predecessor_key` is its key
   SessionKey predecessor_key;
   Sharing sharing = Sharing::kShared;
-  bool force = false;  // fences who stands in the way instead of being refused
+  bool force = false;        // fences who stands in the way instead of being refused
+  bool conditional = false;  // never alone: it wants to hold nothing (its operations are applied at the server)
 };
 
 struct OpenSessionReply {
@@ -162,6 +163,11 @@ struct AcquireRequest {
   std::vector<Want> wants;  // 1 to kMaxWants, of different inodes
   // Entries of directories below the listed ones that may come along, with READ, where nobody conflicts; 0: none.
   uint32_t prefetch = 0;
+  // Where a wanted directory is contended, nothing is granted and the answer says so: the operation is to be applied at
+  // the server.
+  bool or_at_server = false;
+  // What is granted is recalled in the same step: it serves one operation.
+  bool brief = false;
 };
 inline constexpr size_t kMaxWants = 64;
 inline constexpr uint32_t kMaxPrefetch = 16384;
@@ -180,6 +186,55 @@ struct AcquireReply {
   std::vector<InodeInfo> inodes;    // of the grants, in their order; `covered` does not count here
   std::vector<InodeId> missing;     // wanted, and gone
   std::vector<DirPage> listings;    // of granted directories; those that came along (READ; all if alone) are complete
+  std::vector<InodeId> at_server;   // contended ones of the wants: then nothing was granted
+};
+
+// --- operations applied at the server (SRV-1, docs/delegation.md)
+
+// An operation that the server decides, on names as they are there: create, link, unlink, rmdir, rename, set-attr,
+// set-xattr or remove-xattr. What only the server knows is left out of the op: which inodes the names show (0),
+// still_open, gid and mode of a new inode (the caller's are given), set-id bits to be cleared. `now` is the least that
+// the times become; SetAttrOp: see kAtimeNow, kMtimeNow.
+struct ApplyOpRequest {
+  enum Flag : uint32_t {
+    kOpen = 1,       // create: the session has the new inode open
+    kMustBeNew = 2,  // set-xattr: XATTR_CREATE
+    kMustExist = 4,  // set-xattr: XATTR_REPLACE
+    kKillSetId = 8,  // set-attr: set-id bits go, as by a write
+    kAtimeNow = 16,  // set-attr: times become the operation's
+    kMtimeNow = 32,
+  };
+  SessionId session;
+  SessionKey key;
+  uint64_t id = 0;        // of this operation: from 1, ascending in a session, the same over all retries
+  uint64_t finished = 0;  // operations with ids below it do not come (again)
+  Seq after;              // newest op of the session's log that was acknowledged before this one began: it is applied
+  Op op;
+  uint32_t flags = 0;
+};
+inline constexpr uint32_t kAllServerOpFlags = 63;
+inline constexpr size_t kMaxServerOps = 1024;  // of a session, not finished
+
+struct ApplyOpReply {
+  Lsn position;
+  InodeInfo inode;         // that was made, linked or changed; without number after unlink, rmdir and rename
+  InodeId removed;         // lost its last name by it; 0: none
+  bool contended = false;  // the directory is: the next operation is applied at the server as well
+};
+
+// One look at an inode, or at what a name shows: nothing is kept of it.
+struct ReadOnceRequest {
+  SessionId session;
+  SessionKey key;
+  InodeId ino;
+  std::string name;  // empty: the inode itself
+};
+
+struct ReadOnceReply {
+  Lsn position;
+  bool absent = false;  // there is no such name
+  InodeInfo inode;
+  bool contended = false;  // the directory (`ino`) is
 };
 
 // What the server tells a session.
@@ -324,6 +379,14 @@ class MetaService {
   // Applies all ops or none, in order, exactly once: a repeat of numbers already applied is answered
   // without effect. kInvalid (naming the op) if an op is not allowed: the session's log cannot go on.
   virtual Result<CommitReply> Commit(const OpContext& ctx, const CommitRequest& request) = 0;
+  // Waits until nobody holds a right on what the op names, itself included, applies it and answers; kUnavailable when
+  // the deadline passes first. The verdict is that of the system call, and then nothing has changed; a repeat is
+  // answered as the first time, without a second effect, also after a restart of the server. kInvalid: `after` is not
+  // applied, or the id is finished; kTryAgain: too many.
+  virtual Result<ApplyOpReply> ApplyOp(const OpContext& ctx, const ApplyOpRequest& request) = 0;
+  // Waits until nobody else holds WRITE on what is read. A regular file that a name showed counts as open for a moment,
+  // as what a mount has just looked up under a right. kStale: the inode is gone; kNotDirectory.
+  virtual Result<ReadOnceReply> ReadOnce(const OpContext& ctx, const ReadOnceRequest& request) = 0;
   virtual Result<InodeRange> AllocateInodes(const OpContext& ctx, SessionId session, SessionKey key) = 0;
   virtual Result<std::vector<SegmentGrant>> AllocateSegments(const OpContext& ctx, SessionId session, SessionKey key,
                                                              uint32_t count) = 0;

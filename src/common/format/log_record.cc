@@ -26,6 +26,7 @@ enum Kind : uint8_t {
   kSegmentsDeleted = 9,
   kTaken = 10,
   kSettled = 11,
+  kServerOp = 40,
 };
 
 enum TakenBit : uint8_t { kTakenRight = 1, kTakenLocks = 2 };
@@ -56,7 +57,10 @@ void PutOpens(ByteWriter& w, const std::vector<CommitRecord::Open>& opens) {
 
 // The lowest version that can say it.
 uint8_t VersionOf(const LogRecord& record) {
-  if (std::holds_alternative<TakenRecord>(record) || std::holds_alternative<SettledRecord>(record)) return 3;
+  if (std::holds_alternative<TakenRecord>(record) || std::holds_alternative<SettledRecord>(record) ||
+      std::holds_alternative<ServerOpRecord>(record)) {
+    return 3;
+  }
   const auto* commit = std::get_if<CommitRecord>(&record);
   const auto* opened = std::get_if<SessionOpenedRecord>(&record);
   const bool newer = (commit != nullptr && !commit->opens.empty()) || (opened != nullptr && opened->sharing != Sharing::kShared);
@@ -143,6 +147,16 @@ struct Encoder {
     PutInodes(w, r.taken);
     w.Varint(r.last.value);
   }
+  void operator()(const ServerOpRecord& r) {
+    w.U8(kServerOp);
+    w.Varint(r.session.value);
+    w.Varint(r.id);
+    w.Varint(r.finished);
+    w.LengthPrefixed(r.ops);
+    PutOpens(w, r.opens);
+    w.Varint(r.shown.value);
+    w.Varint(r.removed.value);
+  }
 };
 
 std::vector<SegmentId> GetSegments(ByteReader& r) {
@@ -209,6 +223,19 @@ TakenRecord GetTaken(ByteReader& r, bool& bad) {
     if (bits == 0 || bits > (kTakenRight | kTakenLocks)) bad = true;
     rec.taken.push_back({ino, (bits & kTakenRight) != 0, (bits & kTakenLocks) != 0});
   }
+  return rec;
+}
+
+ServerOpRecord GetServerOp(ByteReader& r, bool& bad) {
+  ServerOpRecord rec;
+  rec.session = SessionId{r.Varint()};
+  rec.id = r.Varint();
+  rec.finished = r.Varint();
+  rec.ops = std::string(r.LengthPrefixed());
+  rec.opens = GetOpens(r);
+  rec.shown = InodeId{r.Varint()};
+  rec.removed = InodeId{r.Varint()};
+  if (rec.id == 0) bad = true;
   return rec;
 }
 
@@ -284,6 +311,7 @@ Result<LogRecord> DecodeBody(uint8_t version, std::string_view body) {
       break;
     }
     case kSegmentsCondemned: out = SegmentsCondemnedRecord{GetSegments(r)}; break;
+    case kServerOp: out = GetServerOp(r, bad); break;
     case kSegmentsDeleted: out = SegmentsDeletedRecord{GetSegments(r)}; break;
     case kTaken: out = GetTaken(r, bad); break;
     case kSettled: {

@@ -3,7 +3,7 @@
 //   frame = u32 magic ‖ u8 version ‖ u64 lsn ‖ u32 body length ‖ u64 checksum ‖ body
 //   body  = u8 kind ‖ fields
 // A version is written only for what a lower one cannot say. 2: an exclusive session, a commit with inodes open elsewhere. 3: what was
-// taken from a silent session.
+// taken from a silent session, an operation applied at the server.
 // The checksum covers all of the frame but itself. Frames follow each other without gaps; a frame may be split
 // over several appends but never over two segments. Applying a record is a pure function of it and the state (replay).
 // Pure; pinned by golden tests (docs/formats.md).
@@ -104,8 +104,21 @@ struct SettledRecord {
   Seq last;
 };
 
+// SRV-1: an operation that the server decided, and what it answered. The result is kept until the session says that it
+// is finished.
+struct ServerOpRecord {
+  SessionId session;
+  uint64_t id = 0;
+  uint64_t finished = 0;
+  std::string ops;  // EncodeOps, with everything filled in; none: it was a success that changes nothing
+  std::vector<CommitRecord::Open> opens;
+  InodeId shown;  // the inode of the answer, as the ops left it; 0: none
+  InodeId removed;
+};
+
 using LogRecord = std::variant<DiskCreatedRecord, SessionOpenedRecord, SessionEndedRecord, CommitRecord, RangeGrantedRecord,
-                               SegmentsGrantedRecord, SegmentsReleasedRecord, SegmentsCondemnedRecord, SegmentsDeletedRecord, TakenRecord, SettledRecord>;
+                               SegmentsGrantedRecord, SegmentsReleasedRecord, SegmentsCondemnedRecord, SegmentsDeletedRecord, TakenRecord, SettledRecord,
+                               ServerOpRecord>;
 
 inline constexpr size_t kLogFrameHeader = 4 + 1 + 8 + 4 + 8;
 inline constexpr size_t kMaxOpensBytes = 1 << 20;  // of a commit's record

@@ -401,6 +401,39 @@ Result<UsedRecord> DecodeUsed(std::string_view value) {
   return UsedRecord{std::string(body)};
 }
 
+std::string Encode(const ServerResultRecord& rec) {
+  ByteWriter w = Begin();
+  w.Varint(rec.removed.value);
+  w.LengthPrefixed(rec.inode ? Encode(*rec.inode) : std::string());
+  return Finish(w);
+}
+
+Result<ServerResultRecord> DecodeServerResult(std::string_view value) {
+  ARCHIL_ASSIGN_OR_RETURN(const std::string_view body, BodyOf(value, "server op"));
+  ByteReader r(body);
+  ServerResultRecord rec;
+  rec.removed = InodeId{r.Varint()};
+  const std::string_view inode = r.LengthPrefixed();
+  if (!r.done()) return Damaged("server op");
+  if (inode.empty()) return rec;
+  ARCHIL_ASSIGN_OR_RETURN(rec.inode, DecodeInode(inode));
+  return rec;
+}
+
+std::string EncodeFinished(uint64_t finished) {
+  ByteWriter w = Begin();
+  w.Varint(finished);
+  return Finish(w);
+}
+
+Result<uint64_t> DecodeFinished(std::string_view value) {
+  ARCHIL_ASSIGN_OR_RETURN(const std::string_view body, BodyOf(value, "finished ops"));
+  ByteReader r(body);
+  const uint64_t finished = r.Varint();
+  if (!r.done()) return Damaged("finished ops");
+  return finished;
+}
+
 std::string EncodeApplied(Lsn lsn) {
   ByteWriter w = Begin();
   w.Varint(lsn.value);

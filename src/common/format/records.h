@@ -172,6 +172,18 @@ struct UsedRecord {
 std::string Encode(const UsedRecord& r);
 Result<UsedRecord> DecodeUsed(std::string_view value);
 
+// What an operation applied at the server was answered with (SRV-1), by session and id.
+struct ServerResultRecord {
+  std::optional<InodeRecord> inode;  // as the operation left it
+  InodeId removed;
+  friend bool operator==(const ServerResultRecord&, const ServerResultRecord&) = default;
+};
+std::string Encode(const ServerResultRecord& r);
+Result<ServerResultRecord> DecodeServerResult(std::string_view value);
+// Operations of a session with ids below it are finished.
+std::string EncodeFinished(uint64_t finished);
+Result<uint64_t> DecodeFinished(std::string_view value);
+
 // Newest log record that the state holds.
 std::string EncodeApplied(Lsn lsn);
 Result<Lsn> DecodeApplied(std::string_view value);

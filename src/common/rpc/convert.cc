@@ -162,6 +162,7 @@ void ToProto(const OpenSessionRequest& request, v1::OpenSessionRequest* out) {
   if (request.predecessor) ToProto(request.predecessor_key, out->mutable_predecessor_key());
   out->set_exclusive(request.sharing == Sharing::kExclusive);
   out->set_force(request.force);
+  out->set_conditional(request.conditional);
 }
 
 Result<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& in) {
@@ -186,6 +187,7 @@ Result<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& in) {
   request.predecessor_key = FromProto(in.predecessor_key());
   request.sharing = in.exclusive() ? Sharing::kExclusive : Sharing::kShared;
   request.force = in.force();
+  request.conditional = in.conditional();
   return request;
 }
 

@@ -47,6 +47,14 @@ Result<AcquireRequest> FromProto(const v1::AcquireRequest& in);
 // Listings are cut as a ReadDirReply's, except the complete ones, which their maker bounds.
 void ToProto(const AcquireReply& reply, v1::AcquireReply* out);
 Result<AcquireReply> FromProto(v1::AcquireReply&& in);
+void ToProto(const ApplyOpRequest& request, v1::ApplyOpRequest* out);
+Result<ApplyOpRequest> FromProto(const v1::ApplyOpRequest& in);
+void ToProto(const ApplyOpReply& reply, v1::ApplyOpReply* out);
+Result<ApplyOpReply> FromProto(v1::ApplyOpReply&& in);
+void ToProto(const ReadOnceRequest& request, v1::ReadOnceRequest* out);
+Result<ReadOnceRequest> FromProto(const v1::ReadOnceRequest& in);
+void ToProto(const ReadOnceReply& reply, v1::ReadOnceReply* out);
+Result<ReadOnceReply> FromProto(v1::ReadOnceReply&& in);
 void ToProto(const PollReply& reply, v1::PollReply* out);
 Result<PollReply> FromProto(const v1::PollReply& in);
 void ToProto(const RecallAnswer& answer, v1::AnswerRecallRequest* out);

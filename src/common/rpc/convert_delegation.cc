@@ -111,6 +111,8 @@ void ToProto(const AcquireRequest& request, v1::AcquireRequest* out) {
     want->set_list(w.list);
   }
   out->set_prefetch(request.prefetch);
+  out->set_or_at_server(request.or_at_server);
+  out->set_brief(request.brief);
 }
 
 Result<AcquireRequest> FromProto(const v1::AcquireRequest& in) {
@@ -127,6 +129,8 @@ Result<AcquireRequest> FromProto(const v1::AcquireRequest& in) {
     request.wants.push_back(want);
   }
   request.prefetch = in.prefetch();
+  request.or_at_server = in.or_at_server();
+  request.brief = in.brief();
   return request;
 }
 
@@ -142,6 +146,7 @@ void ToProto(const AcquireReply& reply, v1::AcquireReply* out) {
   for (const InodeInfo& info : reply.inodes) ToProto(info, out->add_inodes());
   AddInodes(reply.missing, out->mutable_missing());
   for (const DirPage& page : reply.listings) ToProto(page, out->add_listings());
+  AddInodes(reply.at_server, out->mutable_at_server());
 }
 
 Result<AcquireReply> FromProto(v1::AcquireReply&& in) {
@@ -165,6 +170,7 @@ Result<AcquireReply> FromProto(v1::AcquireReply&& in) {
     ARCHIL_ASSIGN_OR_RETURN(auto page, FromProto(std::move(l)));
     reply.listings.push_back(std::move(page));
   }
+  for (uint64_t ino : in.at_server()) reply.at_server.emplace_back(ino);
   return reply;
 }
 

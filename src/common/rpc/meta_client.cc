@@ -202,6 +202,22 @@ class MetaClient final : public MetaService {
     return CommitReply{Seq(reply.applied()), Lsn(reply.position())};
   }
 
+  Result<ApplyOpReply> ApplyOp(const OpContext& ctx, const ApplyOpRequest& in) override {
+    v1::ApplyOpRequest request;
+    ToProto(in, &request);
+    v1::ApplyOpReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::ApplyOp, request, &reply));
+    return Decoded(FromProto(std::move(reply)));
+  }
+
+  Result<ReadOnceReply> ReadOnce(const OpContext& ctx, const ReadOnceRequest& in) override {
+    v1::ReadOnceRequest request;
+    ToProto(in, &request);
+    v1::ReadOnceReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::ReadOnce, request, &reply));
+    return Decoded(FromProto(std::move(reply)));
+  }
+
   Result<InodeRange> AllocateInodes(const OpContext& ctx, SessionId session, SessionKey key) override {
     const auto request = Of<v1::AllocateInodesRequest>(session, key);
     v1::AllocateInodesReply reply;

@@ -80,6 +80,7 @@ Result<std::unique_ptr<MetaServer>> OpenMeta(const ServerOptions& options, DataS
   MetaServerConfig config;
   config.dir = JoinPath(options.dir, "meta");
   config.default_lease = options.lease;
+  config.contended_after = options.contended_after;
   auto server = MetaServer::Open({RealScheduler(), RealRandom(), RealFiles(), ProcessFaults(), data, OpenRocksKvStore}, config);
   if (!server.ok()) return Explain(server.error(), "metadata in", config.dir);
   return server;

@@ -105,6 +105,15 @@ Status OrphanSegments(Txn& txn, SessionId session) {
   return Ok();
 }
 
+Status DropServerOps(Txn& txn, SessionId session, uint64_t below) {
+  ARCHIL_ASSIGN_OR_RETURN(auto results, txn.ListDisk(ServerOpPrefix(session)));
+  const std::string first_kept = ServerOpKey(session, below);
+  for (auto& [key, value] : results) {
+    if (key < first_kept) txn.DeleteDisk(std::move(key));
+  }
+  return Ok();
+}
+
 Status Apply(Txn& txn, const SessionEndedRecord& r) {
   ARCHIL_ASSIGN_OR_RETURN(SessionRecord session, LoadLiveSession(txn, r.session));
   ARCHIL_RETURN_IF_ERROR(txn.UseBranch(session.branch));
@@ -118,6 +127,7 @@ Status Apply(Txn& txn, const SessionEndedRecord& r) {
   for (auto& [key, value] : taken) txn.DeleteDisk(std::move(key));
   ARCHIL_RETURN_IF_ERROR(DropRanges(txn, r.session));
   ARCHIL_RETURN_IF_ERROR(OrphanSegments(txn, r.session));
+  ARCHIL_RETURN_IF_ERROR(DropServerOps(txn, r.session, UINT64_MAX));
   session.state = r.fenced ? SessionRecord::State::kFenced : SessionRecord::State::kClosed;
   session.end_reason = r.reason;
   txn.PutDisk(SessionTableKey(r.session), Encode(session));
@@ -142,6 +152,15 @@ Status Apply(Txn& txn, const CommitRecord& r) {
   ARCHIL_ASSIGN_OR_RETURN(const std::vector<Op> ops, DecodeOps(r.ops));
   RecordedOpens opens(r.opens);
   return ApplyCommit(txn, r.session, r.first, r.last, ops, nullptr, &opens);
+}
+
+Status Apply(Txn& txn, const ServerOpRecord& r) {
+  ARCHIL_ASSIGN_OR_RETURN(const std::vector<Op> ops, DecodeOps(r.ops));
+  ARCHIL_ASSIGN_OR_RETURN(const SessionRecord session, LoadLiveSession(txn, r.session));
+  ARCHIL_RETURN_IF_ERROR(txn.UseBranch(session.branch));
+  RecordedOpens opens(r.opens);
+  ARCHIL_RETURN_IF_ERROR(ApplyServerOp(txn, r, ops, &opens));
+  return Ok();
 }
 
 Status Apply(Txn& txn, const RangeGrantedRecord& r) {
@@ -233,7 +252,10 @@ Status ApplyRecord(Txn& txn, const LogRecord& record) {
 Status ApplyCommit(Txn& txn, SessionId session, Seq first, Seq last, const std::vector<Op>& ops, RightsCheck* rights,
                    OpenQuery* opens) {
   ARCHIL_ASSIGN_OR_RETURN(SessionRecord rec, LoadLiveSession(txn, session));
-  if (rec.mode != SessionMode::kReadWrite) return Refuse("the session is read-only");
+  // A read-only session has files open as well, and closes them.
+  const bool closes =
+      std::all_of(ops.begin(), ops.end(), [](const Op& op) { return std::holds_alternative<ReleaseOrphanOp>(op); });
+  if (rec.mode != SessionMode::kReadWrite && !closes) return Refuse("the session is read-only");
   if (first.value != rec.applied.value + 1 || last < first) {
     return Refuse(fmt::format("ops {}..{} do not follow op {}, the newest applied", first.value, last.value, rec.applied.value));
   }
@@ -243,6 +265,43 @@ Status ApplyCommit(Txn& txn, SessionId session, Seq first, Seq last, const std::
   rec.applied = last;
   txn.PutDisk(SessionTableKey(session), Encode(rec));
   return Ok();
+}
+
+namespace {
+
+// One by one: a scan would meet what was deleted before, more each time.
+Status FinishServerOps(Txn& txn, SessionId session, uint64_t finished) {
+  const std::string mark = ServerOpKey(session, 0);
+  uint64_t before = 1;
+  ARCHIL_ASSIGN_OR_RETURN(const auto raw, txn.GetDisk(mark));
+  if (raw) {
+    ARCHIL_ASSIGN_OR_RETURN(before, DecodeFinished(*raw));
+  }
+  if (raw && finished <= before) return Ok();
+  if (finished > before && finished - before > kMaxServerOps) {
+    ARCHIL_RETURN_IF_ERROR(DropServerOps(txn, session, finished));
+  } else {
+    for (uint64_t id = std::max<uint64_t>(before, 1); id < finished; ++id) txn.DeleteDisk(ServerOpKey(session, id));
+  }
+  txn.PutDisk(mark, EncodeFinished(finished));
+  return Ok();
+}
+
+}  // namespace
+
+Result<ServerResultRecord> ApplyServerOp(Txn& txn, const ServerOpRecord& record, const std::vector<Op>& ops,
+                                         OpenQuery* opens) {
+  OpEnv env{txn, record.session, nullptr, opens};
+  ARCHIL_RETURN_IF_ERROR(ApplyOps(env, ops));
+  ServerResultRecord result;
+  result.removed = record.removed;
+  if (record.shown) {
+    ARCHIL_ASSIGN_OR_RETURN(const InodeRecord* inode, txn.FindInode(record.shown));
+    if (inode != nullptr) result.inode = *inode;
+  }
+  ARCHIL_RETURN_IF_ERROR(FinishServerOps(txn, record.session, record.finished));
+  txn.PutDisk(ServerOpKey(record.session, record.id), Encode(result));
+  return result;
 }
 
 }  // namespace archil

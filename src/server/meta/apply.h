@@ -16,5 +16,9 @@ Status ApplyRecord(Txn& txn, const LogRecord& record);
 // A commit whose ops are decoded already.
 Status ApplyCommit(Txn& txn, SessionId session, Seq first, Seq last, const std::vector<Op>& ops, RightsCheck* rights,
                    OpenQuery* opens);
+// An operation at the server; `ops` are the record's, decoded. The txn uses the session's branch. What it is to be
+// answered with.
+Result<ServerResultRecord> ApplyServerOp(Txn& txn, const ServerOpRecord& record, const std::vector<Op>& ops,
+                                         OpenQuery* opens);
 
 }  // namespace archil

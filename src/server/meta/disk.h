@@ -55,6 +55,10 @@ class Disk : public std::enable_shared_from_this<Disk> {
   void SetLock(SetLockRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<LockOutcome> done);
   void CancelLock(SessionId session, SessionKey key, uint64_t id, Done<bool> done);
   void TestLock(SessionId session, SessionKey key, FileLock lock, Done<std::optional<FileLock>> done);
+  void ApplyOp(ApplyOpRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket,
+               Done<ApplyOpReply> done);
+  void ReadOnce(ReadOnceRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket,
+                Done<ReadOnceReply> done);
   // Answers what waits, with kUnavailable.
   void EndWaits();
   void AnswerRecall(SessionId session, SessionKey key, RecallAnswer answer, Done<bool> done);
@@ -136,6 +140,18 @@ class Disk : public std::enable_shared_from_this<Disk> {
   Status BringAlong(DiskCore& core, const AcquireRequest& request, const Records& records, size_t bytes, AcquireReply& reply);
   static void MarkCovered(DiskCore& core, SessionId session, DirPage& page);
   static void MarkCovered(DiskCore& core, SessionId session, InodeId parent, InodeInfo& info);
+
+  // --- disk_server_ops.cc
+  Result<std::optional<Result<ApplyOpReply>>> BeginServerOp(DiskCore& core, const ApplyOpRequest& request,
+                                                            uint64_t wait, BootTime deadline, BootTime received);
+  Result<std::optional<ApplyOpReply>> StoredAnswer(DiskCore& core, const ApplyOpRequest& request);
+  void ApplyReady(DiskCore& core, uint64_t wait);
+  Result<ApplyOpReply> ApplyNow(DiskCore& core, const ApplyOpRequest& request);
+  Result<ReadOnceReply> LookNow(DiskCore& core, const ReadOnceRequest& request);
+  // False: it is not one of these.
+  bool AnswerServerWait(DiskCore& core, const DelegationEffects::Granted& granted);
+  bool FailServerWait(DiskCore& core, uint64_t wait, const Error& error);
+  void FailServerWaits(DiskCore& core, const Error& error);
 
   // --- disk_locks.cc
   // kUnavailable while another session of the branch may hold locks that are not known here. The session's branch.

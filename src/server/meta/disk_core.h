@@ -42,9 +42,16 @@ struct DiskHost {
 // Numbers of grants and messages of an epoch are above this, those of earlier ones below.
 inline uint64_t FirstNumber(uint64_t epoch) { return epoch << 40; }
 
+// Operations of a session that were applied here (SRV-1): what was answered, also verdicts that changed nothing. The
+// state has the successes as well.
+struct ServerOps {
+  uint64_t finished = 0;  // ids below it do not come again
+  std::map<uint64_t, Result<ApplyOpReply>> answers;
+};
+
 struct DiskCore {
   explicit DiskCore(const MetaServerConfig& config)
-      : table(DelegationLimits{.recall_grace = config.recall_grace, .keep_silent = config.keep_silent}) {}
+      : table(DelegationLimits{.recall_grace = config.recall_grace, .keep_silent = config.keep_silent, .contended_after = config.contended_after}) {}
 
   std::shared_ptr<KvStore> kv;  // owners: the core, and background work that reads or flushes it
   std::unique_ptr<LogWriter> log;
@@ -66,6 +73,17 @@ struct DiskCore {
     std::function<void(Result<PollReply>)> done;
   };
   std::map<uint64_t, AcquireWait> acquires;
+  struct ApplyWait {
+    ApplyOpRequest request;
+    std::function<void(Result<ApplyOpReply>)> done;
+  };
+  struct LookWait {
+    ReadOnceRequest request;
+    std::function<void(Result<ReadOnceReply>)> done;
+  };
+  std::map<uint64_t, ApplyWait> applies;
+  std::map<uint64_t, LookWait> looks;
+  std::map<SessionId, ServerOps> server_ops;
   std::map<uint64_t, std::function<void(Result<bool>)>> revokes;
   std::map<SessionId, PollWait> polls;
   // Waits for file locks; the book has their places.

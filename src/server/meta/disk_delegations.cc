@@ -38,7 +38,8 @@ void Disk::Acquire(AcquireRequest request, BootTime deadline, const std::shared_
                       const auto begin = [&]() -> Status {
                         ARCHIL_RETURN_IF_ERROR(LiveSession(core, request.session, &request.key, received));
                         if (request.prefetch > kMaxPrefetch) return Error(Code::kInvalid, "too much prefetch");
-                        return core.table.Acquire(wait, request.session, request.wants, deadline);
+                        return core.table.Acquire(wait, request.session, request.wants, deadline,
+                                                  {request.or_at_server, request.brief});
                       };
                       if (const Status s = begin(); !s.ok()) return Reply(core, Kind::kRead, done, Result<AcquireReply>(s.error()));
                       ++host_.metrics.acquires;
@@ -104,6 +105,7 @@ void Disk::CancelWait(DiskCore& core, uint64_t wait) {
   const Error error(Code::kInterrupted, "the caller gave up");
   core.table.Cancel(wait);
   if (auto acquire = core.acquires.extract(wait)) acquire.mapped().done(error);
+  (void)FailServerWait(core, wait, error);
   if (auto revoke = core.revokes.extract(wait)) revoke.mapped()(error);
   for (auto it = core.polls.begin(); it != core.polls.end(); ++it) {
     if (it->second.id != wait) continue;
@@ -127,6 +129,7 @@ void Disk::FailWaits(DiskCore& core, const Error& error) {
     core.table.Cancel(wait);
     acquire.done(error);
   }
+  FailServerWaits(core, error);
   for (auto& [wait, done] : std::exchange(core.revokes, {})) {
     core.table.Cancel(wait);
     done(error);
@@ -172,21 +175,27 @@ bool Disk::TreeIsGood(const StateTree& tree) {
 void Disk::Settle(DiskCore& core) {
   const BootTime now = host_.Now();
   DelegationEffects effects;
-  StateTree tree(*core.kv);
-  core.table.Look(tree, now, effects);
-  if (!TreeIsGood(tree)) return;  // what waits is answered there
+  for (;;) {
+    StateTree tree(*core.kv);
+    core.table.Look(tree, now, effects);
+    if (!TreeIsGood(tree)) return;  // what waits is answered there
+    if (effects.ready == 0 || core.flushing) break;
+    // What it finds comes after everything that was decided before it.
+    Do(core, effects);
+    const uint64_t ready = effects.ready;
+    effects = {};
+    ApplyReady(core, ready);
+  }
   LookAtLocks(core, now, effects);
   Do(core, effects);
   AnswerPolls(core, now);
-  if (!effects.ends.empty() || !effects.takes.empty()) {
-    // The state may not change while it is being flushed.
-    if (core.flushing) {
-      PostOnStrand(Kind::kChange, [self = shared_from_this()](DiskCore* core) {
-        if (core != nullptr) self->Settle(*core);
-      });
-      return;
-    }
-    if (!TakeFromSilent(core, effects)) return;
+  // The state may not change while it is being flushed.
+  if (core.flushing && (!effects.ends.empty() || !effects.takes.empty() || effects.ready != 0)) {
+    PostOnStrand(Kind::kChange, [self = shared_from_this()](DiskCore* core) {
+      if (core != nullptr) self->Settle(*core);
+    });
+  } else if (!TakeFromSilent(core, effects)) {
+    return;
   }
   WakeForWaits(core);
 }
@@ -224,6 +233,8 @@ void Disk::Do(DiskCore& core, const DelegationEffects& effects) {
     if (auto acquire = core.acquires.extract(granted.id)) {
       const auto& wait = acquire.mapped();
       Reply(core, Kind::kRead, wait.done, GrantReply(core, wait.request, granted));
+    } else if (AnswerServerWait(core, granted)) {
+      continue;
     } else if (auto revoke = core.revokes.extract(granted.id)) {
       Reply(core, Kind::kRead, Done<bool>(revoke.mapped()), Result<bool>(true));
     }
@@ -232,6 +243,8 @@ void Disk::Do(DiskCore& core, const DelegationEffects& effects) {
     if (failed.error.code() == Code::kUnavailable) ++host_.metrics.acquires_late;
     if (auto acquire = core.acquires.extract(failed.id)) {
       Reply(core, Kind::kRead, acquire.mapped().done, Result<AcquireReply>(failed.error));
+    } else if (FailServerWait(core, failed.id, failed.error)) {
+      continue;
     } else if (auto revoke = core.revokes.extract(failed.id)) {
       Reply(core, Kind::kRead, Done<bool>(revoke.mapped()), Result<bool>(failed.error));
     }
@@ -281,6 +294,8 @@ Result<AcquireReply> Disk::GrantReply(DiskCore& core, const AcquireRequest& requ
   reply.position = core.applied;
   reply.grants = granted.grants;
   reply.missing = granted.missing;
+  reply.at_server = granted.at_server;
+  if (!reply.at_server.empty()) ++host_.metrics.contended_answers;
   size_t bytes = 0;
   for (const Grant& g : granted.grants) {
     ARCHIL_ASSIGN_OR_RETURN(InodeInfo info, InfoOf(records, g.ino, InodeId{0}));

@@ -75,6 +75,7 @@ Status Disk::EndSession(DiskCore& core, SessionId session, bool fenced, std::str
   Do(core, effects);
   SessionRecord& rec = core.sessions[session];
   EndLocks(core, session, rec.branch, Error(Code::kFenced, fmt::format("session {:x} has ended: {}", session.value, reason)));
+  core.server_ops.erase(session);
   SettleSoon();
   rec.state = fenced ? SessionRecord::State::kFenced : SessionRecord::State::kClosed;
   rec.end_reason = std::move(reason);
@@ -163,7 +164,7 @@ void Disk::DoOpenSession(DiskCore& core, const OpenSessionRequest& request, Boot
         // It was never answered, so it holds nothing.
         StateTree tree(*core.kv);
         ARCHIL_RETURN_IF_ERROR(core.table.Reclaim({id, rec.key, false, {}, {}}, tree));
-        (void)core.table.MakeAlone(id);
+        if (!request.conditional) (void)core.table.MakeAlone(id);
       }
       core.table.Renew(id, received);
       InodeRange range;
@@ -188,7 +189,7 @@ void Disk::DoOpenSession(DiskCore& core, const OpenSessionRequest& request, Boot
     core.sessions[rec.id] = rec;
     core.table.Add({rec.id, rec.branch, rec.mode, rec.sharing, rec.client_name, Lease{received, lease}}, FirstNumber(core.epoch),
                    DelegationTable::Birth::kNew);
-    (void)core.table.MakeAlone(rec.id);
+    if (!request.conditional) (void)core.table.MakeAlone(rec.id);
     ++host_.metrics.sessions_opened;
     InodeRange range;
     if (rec.mode == SessionMode::kReadWrite) {

@@ -90,4 +90,27 @@ InodeId StateTree::HomeOf(BranchId branch, InodeId ino) {
   return *home;
 }
 
+InodeId StateTree::ChildOf(BranchId branch, InodeId dir, const std::string& name) {
+  const Records* records = RecordsOf(branch);
+  if (records == nullptr || !IsValidName(name)) return InodeId{0};
+  const auto dentry = records->GetDentry(dir, name);
+  if (!dentry.ok()) {
+    status_ = dentry.error();
+    return InodeId{0};
+  }
+  return *dentry ? (*dentry)->ino : InodeId{0};
+}
+
+InodeId StateTree::ParentOf(BranchId branch, InodeId dir) {
+  if (dir == kRootInode || KindOf(branch, dir) != Kind::kDirectory) return InodeId{0};
+  const Records* records = RecordsOf(branch);
+  if (records == nullptr) return InodeId{0};
+  const auto parent = records->ParentOfDirectory(dir);
+  if (!parent.ok()) {
+    status_ = parent.error();
+    return InodeId{0};
+  }
+  return *parent;
+}
+
 }  // namespace archil

@@ -25,6 +25,8 @@ class StateTree final : public Tree {
   explicit StateTree(KvView& view) : view_(view) {}
   Kind KindOf(BranchId branch, InodeId ino) override;
   InodeId HomeOf(BranchId branch, InodeId ino) override;
+  InodeId ChildOf(BranchId branch, InodeId dir, const std::string& name) override;
+  InodeId ParentOf(BranchId branch, InodeId dir) override;
   const Status& status() const { return status_; }
 
  private:

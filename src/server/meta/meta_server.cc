@@ -174,6 +174,26 @@ class MetaServerImpl final : public MetaServer {
     if (!disk.ok()) return done(disk.error());
     (*disk)->Revoke(session, ino, WaitUntil(ctx), ticket, [done](Result<bool> r) { done(Simple(r)); });
   }
+  Result<ApplyOpReply> ApplyOp(const OpContext& ctx, const ApplyOpRequest& request) override {
+    return CallWaiting<ApplyOpReply>(ctx, Effect::kChange,
+                                     [&](auto ticket, auto done) { ApplyOpAsync(ctx, request, ticket, done); });
+  }
+  Result<ReadOnceReply> ReadOnce(const OpContext& ctx, const ReadOnceRequest& request) override {
+    return CallWaiting<ReadOnceReply>(ctx, Effect::kNone,
+                                      [&](auto ticket, auto done) { ReadOnceAsync(ctx, request, ticket, done); });
+  }
+  void ApplyOpAsync(const OpContext& ctx, ApplyOpRequest request, std::shared_ptr<WaitTicket> ticket,
+                    std::function<void(Result<ApplyOpReply>)> done) override {
+    auto disk = BySession(request.session);
+    if (!disk.ok()) return done(disk.error());
+    (*disk)->ApplyOp(std::move(request), WaitUntil(ctx), ticket, std::move(done));
+  }
+  void ReadOnceAsync(const OpContext& ctx, ReadOnceRequest request, std::shared_ptr<WaitTicket> ticket,
+                     std::function<void(Result<ReadOnceReply>)> done) override {
+    auto disk = BySession(request.session);
+    if (!disk.ok()) return done(disk.error());
+    (*disk)->ReadOnce(std::move(request), WaitUntil(ctx), ticket, std::move(done));
+  }
   void EndWaits() override {
     draining_ = true;
     for (const auto& disk : Disks()) disk->EndWaits();

@@ -49,6 +49,9 @@ struct MetaServerConfig {
   absl::Duration flush_interval = absl::Seconds(60);
   absl::Duration recall_grace = absl::Seconds(5);  // LSE-1: for so long an answer may be owed without progress
   absl::Duration keep_silent = absl::Hours(24);    // FENCE-1: a session that was silent for longer is ended when something of it is wanted
+  // A directory that was recalled so often within a second is contended until its sessions have left each other alone
+  // for a second: its operations are applied at the server. 0: never.
+  uint32_t contended_after = 10;
   uint64_t total_bytes = 0;  // capacity that statfs shows for disks without quota; 0: 1 PiB
 };
 
@@ -69,6 +72,10 @@ class MetaServer : public MetaService {
                            std::function<void(Status)> done) = 0;
   virtual void SetLockAsync(const OpContext& ctx, SetLockRequest request, std::shared_ptr<WaitTicket> ticket,
                             std::function<void(Result<LockOutcome>)> done) = 0;
+  virtual void ApplyOpAsync(const OpContext& ctx, ApplyOpRequest request, std::shared_ptr<WaitTicket> ticket,
+                            std::function<void(Result<ApplyOpReply>)> done) = 0;
+  virtual void ReadOnceAsync(const OpContext& ctx, ReadOnceRequest request, std::shared_ptr<WaitTicket> ticket,
+                             std::function<void(Result<ReadOnceReply>)> done) = 0;
   // From now on these never wait: they answer kUnavailable instead, the waiting ones too. Before a shutdown.
   virtual void EndWaits() = 0;
   // Runs any other call of MetaService on a thread where it may block: `call` is run once.

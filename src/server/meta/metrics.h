@@ -34,6 +34,11 @@ struct MetaMetrics {
   std::atomic<uint64_t> rights_held{0};  // now
   std::atomic<uint64_t> lock_calls{0};
   std::atomic<uint64_t> lock_waits{0};
+  std::atomic<uint64_t> server_ops{0};  // applied at the server
+  std::atomic<uint64_t> server_ops_repeated{0};
+  std::atomic<uint64_t> server_op_waits{0};
+  std::atomic<uint64_t> reads_once{0};
+  std::atomic<uint64_t> contended_answers{0};  // requests for rights that were sent to be applied at the server
   std::atomic<uint64_t> segments_granted{0};
   std::atomic<uint64_t> segments_condemned{0};
   std::atomic<uint64_t> segments_deleted{0};

@@ -12,7 +12,16 @@ std::string NameOf(const Holder* holder) { return holder == nullptr || holder->n
 
 }  // namespace
 
-Status DelegationTable::Acquire(uint64_t id, SessionId session, std::vector<Want> wants, BootTime deadline) {
+Status DelegationTable::CheckRoom(const Session& session, const Branch& branch) const {
+  const SessionId id = session.holder.session;
+  const auto waiting = std::count_if(branch.requests.begin(), branch.requests.end(),
+                                     [&](const Request& r) { return r.session == id && !r.wants.empty(); });
+  if (static_cast<size_t>(waiting) < limits_.pending) return Ok();
+  return Error(Code::kTryAgain, fmt::format("{} requests of the session wait already", limits_.pending));
+}
+
+Status DelegationTable::Acquire(uint64_t id, SessionId session, std::vector<Want> wants, BootTime deadline,
+                                Manner manner) {
   Session* s = Live(session);
   if (s == nullptr) return Error(Code::kFenced, "the session has ended");
   if (!s->taken.empty()) return Error(Code::kUnavailable, "something was taken from the session: it has to settle that first");
@@ -24,10 +33,7 @@ Status DelegationTable::Acquire(uint64_t id, SessionId session, std::vector<Want
     if (w.right == Right::kWrite && s->holder.mode == SessionMode::kReadOnly) return Error(Code::kReadOnly, "the session is read-only");
   }
   Branch& branch = BranchOf(*s);
-  const auto waiting = std::count_if(branch.requests.begin(), branch.requests.end(), [&](const Request& r) { return r.session == session && !r.wants.empty(); });
-  if (static_cast<size_t>(waiting) >= limits_.pending) {
-    return Error(Code::kTryAgain, fmt::format("{} requests of the session wait already", limits_.pending));
-  }
+  ARCHIL_RETURN_IF_ERROR(CheckRoom(*s, branch));
   if (branch.book.Of(session).size() >= limits_.rights) {
     return Error(Code::kTryAgain, fmt::format("the session holds {} rights; it must give some back first", limits_.rights));
   }
@@ -35,9 +41,36 @@ Status DelegationTable::Acquire(uint64_t id, SessionId session, std::vector<Want
   request.id = id;
   request.session = session;
   request.wants = std::move(wants);
+  request.manner = manner;
   request.deadline = deadline;
   branch.wanted.reset();
   return Ok();
+}
+
+Status DelegationTable::Reserve(uint64_t id, SessionId session, Reservation reservation, BootTime deadline) {
+  Session* s = Live(session);
+  if (s == nullptr) return Error(Code::kFenced, "the session has ended");
+  const bool changes = reservation.kind == Reservation::Kind::kChange;
+  if (changes && s->holder.mode == SessionMode::kReadOnly) return Error(Code::kReadOnly, "the session is read-only");
+  if (reservation.wants.empty()) return Error(Code::kInvalid, "nothing to reserve");
+  for (const Want& w : reservation.wants) {
+    if (!w.ino) return Error(Code::kInvalid, "a reservation of no inode");
+  }
+  Branch& branch = BranchOf(*s);
+  ARCHIL_RETURN_IF_ERROR(CheckRoom(*s, branch));
+  Request& request = branch.requests.emplace_back();
+  request.id = id;
+  request.session = session;
+  request.wants = reservation.wants;
+  request.reservation = std::move(reservation);
+  request.deadline = deadline;
+  branch.wanted.reset();
+  return Ok();
+}
+
+bool DelegationTable::Contended(BranchId branch, InodeId dir, BootTime now) const {
+  const auto it = branches_.find(branch);
+  return it != branches_.end() && it->second.contention.Contended(dir, now);
 }
 
 void DelegationTable::Revoke(uint64_t id, SessionId session, InodeId ino, BootTime deadline) {
@@ -107,6 +140,100 @@ bool DelegationTable::AwaitClaims(BranchId id, Branch& branch, BootTime now, Del
   return true;
 }
 
+// Names show other inodes as the ones before it are applied, so what it needs is found anew at each look.
+void DelegationTable::Resolve(BranchId id, Request& request, Tree& tree) {
+  const Reservation& wanted = *request.reservation;
+  const auto add = [&](InodeId ino, Right right) {
+    const auto it =
+        std::find_if(request.wants.begin(), request.wants.end(), [&](const Want& w) { return w.ino == ino; });
+    if (it == request.wants.end()) {
+      request.wants.push_back({ino, right, false});
+    } else {
+      it->right = Stronger(it->right, right);
+    }
+  };
+  request.wants.clear();
+  for (const Want& w : wanted.wants) add(w.ino, w.right);
+  bool directory = false;
+  for (const Reservation::Name& n : wanted.names) {
+    const InodeId child = tree.ChildOf(id, n.dir, n.name);
+    if (!child) continue;
+    add(child, n.right);
+    directory = directory || tree.KindOf(id, child) == Tree::Kind::kDirectory;
+  }
+  if (!wanted.ancestors || !directory) return;
+  for (const Want& w : wanted.wants) {
+    for (InodeId up = tree.ParentOf(id, w.ino); up; up = tree.ParentOf(id, up)) add(up, Right::kRead);
+  }
+}
+
+std::optional<std::pair<SessionId, InodeId>> DelegationTable::StandsBehind(const Request& request, const Ahead& ahead) {
+  std::optional<std::pair<SessionId, InodeId>> behind;
+  for (const Want& w : request.wants) {
+    const auto earlier = ahead.find(w.ino);
+    if (earlier == ahead.end()) continue;
+    for (const Earlier& e : earlier->second) {
+      const bool apart = e.session != request.session || e.reserves || request.reservation.has_value();
+      if (apart && Conflict(e.right, w.right)) behind = {e.session, w.ino};
+    }
+  }
+  return behind;
+}
+
+bool DelegationTable::SentToServer(Branch& branch, const Request& request, BootTime now, DelegationEffects& out) {
+  if (!request.manner.or_at_server) return false;
+  DelegationEffects::Granted answer;
+  answer.id = request.id;
+  for (const Want& w : request.wants) {
+    if (!branch.contention.Contended(w.ino, now)) continue;
+    branch.contention.Used(w.ino, request.session, now);
+    answer.at_server.push_back(w.ino);
+  }
+  if (answer.at_server.empty()) return false;
+  out.granted.push_back(std::move(answer));
+  return true;
+}
+
+void DelegationTable::CountCollisions(BranchId id, Branch& branch, Request& request,
+                                      const std::vector<Obstacle>& obstacles, Tree& tree, BootTime now) {
+  if (std::exchange(request.collided, true)) return;
+  std::set<InodeId> counted;
+  for (const Obstacle& o : obstacles) {
+    if (!o.ino || o.session == request.session || !counted.insert(o.ino).second) continue;
+    if (tree.KindOf(id, o.ino) == Tree::Kind::kDirectory) branch.contention.Collided(o.ino, now);
+  }
+}
+
+bool DelegationTable::LookAtWants(BranchId id, Branch& branch, Request& request, const Ahead& ahead, Tree& tree,
+                                  BootTime now, DelegationEffects& out) {
+  if (SentToServer(branch, request, now, out)) return true;
+  if (request.reservation) Resolve(id, request, tree);
+  request.behind = StandsBehind(request, ahead);
+  if (request.behind) return false;
+  const std::vector<Obstacle> obstacles = ObstaclesOf(id, branch, request, tree);
+  if (!obstacles.empty()) {
+    CountCollisions(id, branch, request, obstacles, tree, now);
+    SendAll(branch, request, obstacles, tree, now, out);
+    return false;
+  }
+  if (!request.reservation) {
+    out.granted.push_back(GrantAll(id, branch, request, tree));
+    if (request.manner.brief) {
+      // GRT-1: it is used once before it is given up.
+      for (const Grant& grant : out.granted.back().grants)
+        Send(sessions_[request.session], grant.ino, Right::kNone, branch, tree, now, out);
+    }
+    return true;
+  }
+  for (const Want& w : request.wants) branch.contention.Used(w.ino, request.session, now);
+  if (request.reservation->kind == Reservation::Kind::kLook) {
+    out.granted.push_back({request.id, {}, {}, {}});
+    return true;
+  }
+  if (out.ready == 0) out.ready = request.id;
+  return false;
+}
+
 void DelegationTable::LookAtAll(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out) {
   Ahead ahead;
   for (auto it = branch.requests.begin(); it != branch.requests.end();) {
@@ -122,26 +249,12 @@ void DelegationTable::LookAtAll(BranchId id, Branch& branch, Tree& tree, BootTim
     }
     if (request.wants.empty()) {
       done = LookAtRevocation(branch, request, tree, now, out);
-      if (done) out.granted.push_back({request.id, {}, {}});
+      if (done) out.granted.push_back({request.id, {}, {}, {}});
     } else {
-      for (const Want& w : request.wants) {
-        const auto earlier = ahead.find(w.ino);
-        if (earlier == ahead.end()) continue;
-        for (const auto& [session, right] : earlier->second) {
-          if (session != request.session && Conflict(right, w.right)) request.behind = {session, w.ino};
-        }
-      }
-      if (!request.behind) {
-        const std::vector<Obstacle> obstacles = ObstaclesOf(id, branch, request, tree);
-        done = obstacles.empty();
-        if (done) {
-          out.granted.push_back(GrantAll(id, branch, request, tree));
-        } else {
-          SendAll(branch, request, obstacles, tree, now, out);
-        }
-      }
+      done = LookAtWants(id, branch, request, ahead, tree, now, out);
       if (!done) {
-        for (const Want& w : request.wants) ahead[w.ino].emplace_back(request.session, w.right);
+        for (const Want& w : request.wants)
+          ahead[w.ino].push_back({request.session, w.right, request.reservation.has_value()});
       }
     }
     if (done) branch.wanted.reset();
@@ -152,8 +265,10 @@ void DelegationTable::LookAtAll(BranchId id, Branch& branch, Tree& tree, BootTim
 std::vector<DelegationTable::Obstacle> DelegationTable::ObstaclesOf(BranchId id, Branch& branch, const Request& request, Tree& tree) {
   std::vector<Obstacle> out;
   const Session& own = sessions_[request.session];
+  // An operation at the server shares nothing, not even with its own session; a look does, as its session looks first itself.
+  const bool strict = request.reservation && request.reservation->kind == Reservation::Kind::kChange;
   if (branch.alone == request.session) {
-    if (own.alone_recall != 0) out.push_back({branch.alone, InodeId{0}, Right::kNone});
+    if (own.alone_recall != 0 || strict) out.push_back({branch.alone, InodeId{0}, Right::kNone});
     return out;
   }
   if (branch.alone) {
@@ -168,16 +283,18 @@ std::vector<DelegationTable::Obstacle> DelegationTable::ObstaclesOf(BranchId id,
     const Tree::Kind kind = tree.KindOf(id, w.ino);
     if (kind == Tree::Kind::kAbsent) continue;
     // Nothing on it before the answer that is owed.
-    if (own.recalls.contains(w.ino)) out.push_back({request.session, w.ino, Right::kNone});
+    if (own.recalls.contains(w.ino) && !(request.reservation && !strict))
+      out.push_back({request.session, w.ino, Right::kNone});
     const Right keep = StaysBeside(w.right);
     std::set<SessionId> others;
     for (const RightRecord& r : branch.book.At(w.ino)) {
-      if (r.session != request.session && Conflict(r.right, w.right)) others.insert(r.session);
+      if ((strict || r.session != request.session) && Conflict(r.right, w.right)) others.insert(r.session);
     }
     if (kind == Tree::Kind::kOther) {
       if (const InodeId home = tree.HomeOf(id, w.ino)) {
         for (const RightRecord& r : branch.book.At(home)) {
-          if (r.session != request.session && Conflict(r.right, w.right) && r.Covers(w.ino)) others.insert(r.session);
+          if ((strict || r.session != request.session) && Conflict(r.right, w.right) && r.Covers(w.ino))
+            others.insert(r.session);
         }
       }
     }
@@ -189,7 +306,7 @@ std::vector<DelegationTable::Obstacle> DelegationTable::ObstaclesOf(BranchId id,
 void DelegationTable::SendAll(Branch& branch, Request& request, const std::vector<Obstacle>& obstacles, Tree& tree, BootTime now, DelegationEffects& out) {
   for (const Obstacle& o : obstacles) {
     request.waits_for.emplace_back(o.session, o.ino);
-    if (o.session == request.session) continue;
+    if (o.session == request.session && !request.reservation) continue;
     if (!o.ino) {
       SendAlone(sessions_[o.session], branch, now, out);
     } else {

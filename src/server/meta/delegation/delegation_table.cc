@@ -8,6 +8,9 @@
 namespace archil {
 namespace {
 
+// Between a look-up at the server and the open that it was for; the client takes it back later than that.
+constexpr absl::Duration kGlimpse = absl::Seconds(1);
+
 std::string Seconds(absl::Duration d) {
   const int64_t s = absl::ToInt64Seconds(d);
   if (s < 120) return fmt::format("{} s", s);
@@ -26,7 +29,7 @@ void DelegationTable::Add(const Holder& holder, uint64_t number, Birth birth) {
   s.reclaimed = number;
   s.unclaimed = birth == Birth::kUnclaimed;
   s.claim_until = holder.lease.heard + holder.lease.length;
-  (void)branches_[holder.branch];
+  (void)BranchOf(s);
 }
 
 void DelegationTable::Remove(SessionId session, const std::string& reason, DelegationEffects& out) {
@@ -39,7 +42,7 @@ void DelegationTable::Remove(SessionId session, const std::string& reason, Deleg
       continue;
     }
     if (it->wants.empty()) {
-      out.granted.push_back({it->id, {}, {}});  // a revocation: nothing is held any more
+      out.granted.push_back({it->id, {}, {}, {}});  // a revocation: nothing is held any more
     } else {
       out.failed.push_back({it->id, Error(Code::kFenced, reason)});
     }
@@ -54,6 +57,7 @@ void DelegationTable::Remove(SessionId session, const std::string& reason, Deleg
     it->second.erase(session);
     if (it->second.empty()) branch.opens.erase(it);
   }
+  for (auto& [ino, seen] : branch.glimpses) seen.erase(session);
   sessions_.erase(session);
 }
 
@@ -415,6 +419,38 @@ void DelegationTable::Committed(SessionId session, const std::map<InodeId, Touch
   }
 }
 
+// All that was named was reserved: only what was not can be held still, by anybody.
+void DelegationTable::AppliedAtServer(BranchId id, const std::map<InodeId, Touched>& touched, Tree& tree) {
+  const auto it = branches_.find(id);
+  if (it == branches_.end()) return;
+  Branch& branch = it->second;
+  branch.wanted.reset();
+  for (const auto& [ino, what] : touched) {
+    const Tree::Kind kind = tree.KindOf(id, ino);
+    const InodeId home = kind == Tree::Kind::kOther ? tree.HomeOf(id, ino) : InodeId{0};
+    for (InodeId dir : what.left) {
+      if (dir != home) branch.book.ForgetException(dir, ino);
+    }
+    if (kind == Tree::Kind::kAbsent) {
+      ForgetAbsent(branch, ino);
+    } else if (kind == Tree::Kind::kOther) {
+      branch.book.SetHome(ino, home);
+      // Whoever holds the directory of its other name has nothing of it (session 0: nobody is spared).
+      if (home && what.links_changed) branch.book.ExceptOthers(home, SessionId{0}, ino);
+    }
+  }
+}
+
+void DelegationTable::ForgetAbsent(Branch& branch, InodeId ino) {
+  branch.book.ForgetInode(ino);
+  branch.glimpses.erase(ino);
+  for (auto& [session, s] : sessions_) ForgetRecall(s, ino);
+  const auto open = branch.opens.find(ino);
+  if (open == branch.opens.end()) return;
+  for (SessionId other : open->second) sessions_[other].opens.erase(ino);
+  branch.opens.erase(open);
+}
+
 std::vector<SessionId> DelegationTable::OpenElsewhere(BranchId branch, InodeId ino, SessionId but) const {
   std::vector<SessionId> out;
   const auto it = branches_.find(branch);
@@ -427,10 +463,46 @@ std::vector<SessionId> DelegationTable::OpenElsewhere(BranchId branch, InodeId i
   return out;
 }
 
+std::vector<SessionId> DelegationTable::OpenAnywhere(BranchId branch, InodeId ino, SessionId by, BootTime now) const {
+  std::set<SessionId> sessions;
+  const auto it = branches_.find(branch);
+  if (it == branches_.end()) return {};
+  if (const auto open = it->second.opens.find(ino); open != it->second.opens.end()) sessions = open->second;
+  if (const auto seen = it->second.glimpses.find(ino); seen != it->second.glimpses.end()) {
+    for (const auto& [session, at] : seen->second) {
+      if (session != by && now - at <= kGlimpse) sessions.insert(session);
+    }
+  }
+  return {sessions.begin(), sessions.end()};
+}
+
+void DelegationTable::Opened(SessionId session, InodeId ino) {
+  Session* s = Live(session);
+  if (s == nullptr) return;
+  s->opens.insert(ino);
+  BranchOf(*s).opens[ino].insert(session);
+}
+
+void DelegationTable::Glimpsed(SessionId session, InodeId ino, BootTime now) {
+  const Session* s = Live(session);
+  if (s == nullptr) return;
+  Branch& branch = BranchOf(*s);
+  if (now - branch.glimpses_swept > kGlimpse) {
+    branch.glimpses_swept = now;
+    absl::erase_if(branch.glimpses, [now](auto& entry) {
+      std::erase_if(entry.second, [now](const auto& seen) { return now - seen.second > kGlimpse; });
+      return entry.second.empty();
+    });
+  }
+  branch.glimpses[ino][session] = now;
+}
+
 void DelegationTable::Closed(SessionId session, InodeId ino) {
   Session* s = Live(session);
-  if (s == nullptr || s->opens.erase(ino) == 0) return;
+  if (s == nullptr) return;
   Branch& branch = BranchOf(*s);
+  if (const auto seen = branch.glimpses.find(ino); seen != branch.glimpses.end()) seen->second.erase(session);
+  if (s->opens.erase(ino) == 0) return;
   const auto it = branch.opens.find(ino);
   if (it == branch.opens.end()) return;
   it->second.erase(session);
@@ -441,7 +513,7 @@ bool DelegationTable::TakesNote(SessionId session) const {
   const Session* s = Live(session);
   if (s == nullptr) return false;
   const Branch& branch = branches_.at(s->holder.branch);
-  return branch.alone != session || s->alone_recall != 0 || !branch.opens.empty();
+  return branch.alone != session || s->alone_recall != 0 || !branch.opens.empty() || !branch.glimpses.empty();
 }
 
 // --- reads

@@ -18,6 +18,7 @@
 #include "common/api/meta_service.h"
 #include "common/base/ids.h"
 #include "common/delegation/right.h"
+#include "server/meta/delegation/contention.h"
 #include "server/meta/delegation/lease.h"
 #include "server/meta/delegation/rights_book.h"
 
@@ -31,6 +32,25 @@ class Tree {
   virtual Kind KindOf(BranchId branch, InodeId ino) = 0;
   // The directory of a non-directory that has exactly one name; else 0.
   virtual InodeId HomeOf(BranchId branch, InodeId ino) = 0;
+  // What the name shows in the directory; 0: nothing.
+  virtual InodeId ChildOf(BranchId branch, InodeId dir, const std::string& name) = 0;
+  // The directory above; 0 for the root, for what has no name and for what is no directory.
+  virtual InodeId ParentOf(BranchId branch, InodeId dir) = 0;
+};
+
+// What an operation or a look at the server needs: all of it reserved in one step, nothing granted (SRV-1).
+struct Reservation {
+  struct Name {
+    InodeId dir;
+    std::string name;
+    Right right = Right::kRead;  // on what it shows at that moment
+  };
+  enum class Kind : uint8_t { kChange, kLook };
+  Kind kind = Kind::kChange;
+  std::vector<Want> wants;
+  std::vector<Name> names;
+  // READ on every directory above those of `wants`, if one of the names shows a directory (REN-1).
+  bool ancestors = false;
 };
 
 struct Holder {
@@ -50,6 +70,7 @@ struct DelegationLimits {
   size_t recalls = 65536;             // unanswered ones of a session; more are sent after answers
   size_t rights = 4 << 20;            // records of a session: no new grant beyond
   size_t opens = 1 << 20;             // of a session
+  uint32_t contended_after = 10;      // see Contention
 };
 
 struct DelegationEffects {
@@ -57,6 +78,7 @@ struct DelegationEffects {
     uint64_t id = 0;  // of the request
     std::vector<Grant> grants;
     std::vector<InodeId> missing;
+    std::vector<InodeId> at_server;  // contended: nothing was granted
   };
   struct Failed {
     uint64_t id = 0;
@@ -66,7 +88,10 @@ struct DelegationEffects {
     SessionId session;
     std::string reason;
   };
-  std::vector<Granted> granted;  // a revocation has no grants
+  std::vector<Granted> granted;  // a revocation has no grants, neither has a look
+  // The operation whose turn it is: all that it needs is free. It keeps its place until Cancel; then Look again. 0:
+  // none.
+  uint64_t ready = 0;
   std::vector<Failed> failed;
   struct Take {
     SessionId session;
@@ -81,6 +106,11 @@ struct DelegationEffects {
 class DelegationTable {
  public:
   explicit DelegationTable(const DelegationLimits& limits = {}) : limits_(limits) {}
+  // For requests that can be applied at the server instead, or whose grants serve one operation.
+  struct Manner {
+    bool or_at_server = false;
+    bool brief = false;
+  };
 
   // --- sessions
   // `number`: its numbers begin above. kUnclaimed: known from an earlier life of the server, holds an unknown something.
@@ -118,7 +148,13 @@ class DelegationTable {
   std::string SilentReason(SessionId session, SessionId waiter, BootTime now) const;
 
   // --- requests. `id` is the caller's, unique. A refused one leaves nothing.
-  Status Acquire(uint64_t id, SessionId session, std::vector<Want> wants, BootTime deadline);
+  Status Acquire(uint64_t id, SessionId session, std::vector<Want> wants, BootTime deadline, Manner manner);
+  Status Acquire(uint64_t id, SessionId session, std::vector<Want> wants, BootTime deadline) {
+    return Acquire(id, session, std::move(wants), deadline, Manner{});
+  }
+  // Stands among the others, in order; conflicts with what the session itself holds as well (a look does not).
+  Status Reserve(uint64_t id, SessionId session, Reservation reservation, BootTime deadline);
+  bool Contended(BranchId branch, InodeId dir, BootTime now) const;
   // Takes what the session holds on one inode.
   void Revoke(uint64_t id, SessionId session, InodeId ino, BootTime deadline);
   // The caller has left.
@@ -150,7 +186,16 @@ class DelegationTable {
   void Committed(SessionId session, const std::map<InodeId, Touched>& touched, Tree& tree);
   // Sessions other than `but` that have said that it is open there, in order.
   std::vector<SessionId> OpenElsewhere(BranchId branch, InodeId ino, SessionId but) const;
+  // For an operation of `by` at the server, in order: all that have said so, and others than `by` that have just looked
+  // it up there.
+  std::vector<SessionId> OpenAnywhere(BranchId branch, InodeId ino, SessionId by, BootTime now) const;
   void Closed(SessionId session, InodeId ino);
+  // An operation at the server; the tree shows it already. Nobody holds anything by it.
+  void AppliedAtServer(BranchId branch, const std::map<InodeId, Touched>& touched, Tree& tree);
+  // The session has made it, open.
+  void Opened(SessionId session, InodeId ino);
+  // It was shown to the session, which may be about to open it.
+  void Glimpsed(SessionId session, InodeId ino, BootTime now);
   // False: commits of this session change nothing here.
   bool TakesNote(SessionId session) const;
 
@@ -193,7 +238,10 @@ class DelegationTable {
   struct Request {
     uint64_t id = 0;
     SessionId session;
-    std::vector<Want> wants;  // empty: a revocation of `ino`
+    std::vector<Want> wants;                 // empty: a revocation of `ino`
+    std::optional<Reservation> reservation;  // wants: what it comes to now
+    Manner manner;
+    bool collided = false;  // counted as contention
     InodeId ino;
     bool recalled = false;
     BootTime deadline;
@@ -204,24 +252,46 @@ class DelegationTable {
   // Wants of others on non-directories, by home: a grant on the directory excepts them.
   using WantedChildren = absl::flat_hash_map<InodeId, std::vector<std::pair<SessionId, Want>>>;
   struct Branch {
+    explicit Branch(uint32_t contended_after) : contention(contended_after) {}
     RightsBook book;
     SessionId alone;
     uint64_t alone_number = 0;
     std::list<Request> requests;
     absl::flat_hash_map<InodeId, std::set<SessionId>> opens;
+    absl::flat_hash_map<InodeId, std::map<SessionId, BootTime>> glimpses;
+    BootTime glimpses_swept;
     std::optional<WantedChildren> wanted;  // while nothing changes
+    Contention contention;
   };
   struct Obstacle {
     SessionId session;
     InodeId ino;
     Right keep = Right::kNone;
   };
-  using Ahead = absl::flat_hash_map<InodeId, std::vector<std::pair<SessionId, Right>>>;
+  struct Earlier {
+    SessionId session;
+    Right right = Right::kNone;
+    bool reserves = false;
+  };
+  using Ahead = absl::flat_hash_map<InodeId, std::vector<Earlier>>;
 
   Session* Live(SessionId session);
   const Session* Live(SessionId session) const;
-  Branch& BranchOf(const Session& session) { return branches_[session.holder.branch]; }
+  Branch& BranchOf(const Session& session) {
+    return branches_.try_emplace(session.holder.branch, limits_.contended_after).first->second;
+  }
+  Status CheckRoom(const Session& session, const Branch& branch) const;
   // --- delegation_requests.cc
+  void Resolve(BranchId id, Request& request, Tree& tree);
+  // Who stands before it on an inode.
+  static std::optional<std::pair<SessionId, InodeId>> StandsBehind(const Request& request, const Ahead& ahead);
+  // True: it was answered that its operation is to be applied at the server.
+  bool SentToServer(Branch& branch, const Request& request, BootTime now, DelegationEffects& out);
+  // True: it has its turn and leaves the queue.
+  bool LookAtWants(BranchId id, Branch& branch, Request& request, const Ahead& ahead, Tree& tree, BootTime now,
+                   DelegationEffects& out);
+  void CountCollisions(BranchId id, Branch& branch, Request& request, const std::vector<Obstacle>& obstacles,
+                       Tree& tree, BootTime now);
   void LookAt(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);
   bool AwaitClaims(BranchId id, Branch& branch, BootTime now, DelegationEffects& out);
   void LookAtAll(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);
@@ -247,6 +317,7 @@ class DelegationTable {
   Status CheckOpens(const Session& session, const std::vector<InodeId>& opens) const;
   void AddOpens(Session& session, Branch& branch, const std::vector<InodeId>& opens, Tree& tree);
   void ForgetRecall(Session& session, InodeId ino);
+  void ForgetAbsent(Branch& branch, InodeId ino);
   Status CheckClaim(const Session& session, Branch& branch, const ReclaimRequest& request) const;
 
   const DelegationLimits limits_;

@@ -242,6 +242,32 @@ class MetaHandlers final : public v1::Meta::CallbackService {
     return reactor;
   }
 
+  Reactor* ApplyOp(Call* call, const v1::ApplyOpRequest* request, v1::ApplyOpReply* reply) override {
+    auto* reactor = new Waiting;
+    auto in = FromProto(*request);
+    if (!in.ok()) return reactor->Answer(in.error());
+    server_.ApplyOpAsync(ContextOf(*call), std::move(in).value(), reactor->ticket(),
+                         [reactor, reply](Result<ApplyOpReply> result) {
+                           if (!result.ok()) return (void)reactor->Answer(result.error());
+                           ToProto(*result, reply);
+                           reactor->Answer(Ok());
+                         });
+    return reactor;
+  }
+
+  Reactor* ReadOnce(Call* call, const v1::ReadOnceRequest* request, v1::ReadOnceReply* reply) override {
+    auto* reactor = new Waiting;
+    auto in = FromProto(*request);
+    if (!in.ok()) return reactor->Answer(in.error());
+    server_.ReadOnceAsync(ContextOf(*call), std::move(in).value(), reactor->ticket(),
+                          [reactor, reply](Result<ReadOnceReply> result) {
+                            if (!result.ok()) return (void)reactor->Answer(result.error());
+                            ToProto(*result, reply);
+                            reactor->Answer(Ok());
+                          });
+    return reactor;
+  }
+
   Reactor* AllocateInodes(Call* call, const v1::AllocateInodesRequest* request, v1::AllocateInodesReply* reply) override {
     return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
       if (!request->has_key()) return Missing("key");

@@ -82,6 +82,8 @@ std::string TakenPrefix() { return Key(Table::kTaken); }
 std::string TakenPrefix(SessionId session) { return Key(Table::kTaken, session.value); }
 std::string TakenKey(SessionId session, InodeId ino) { return Key(Table::kTaken, session.value, ino.value); }
 std::string AppliedKey() { return Key(Table::kApplied); }
+std::string ServerOpKey(SessionId session, uint64_t id) { return Key(Table::kServerOp, session.value, id); }
+std::string ServerOpPrefix(SessionId session) { return Key(Table::kServerOp, session.value); }
 std::string TablePrefix(Table table) { return Key(table); }
 
 std::string_view NameOfDentry(std::string_view logical) { return NameAt(logical, 9); }

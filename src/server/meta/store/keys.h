@@ -31,6 +31,7 @@ enum class Table : uint8_t {
   kUsed = 37,
   kApplied = 38,
   kTaken = 39,
+  kServerOp = 40,
 };
 
 inline constexpr size_t kEpochSuffix = 8;
@@ -63,6 +64,8 @@ std::string TakenKey(SessionId session, InodeId ino);
 std::string TakenPrefix();
 std::string TakenPrefix(SessionId session);
 std::string AppliedKey();
+std::string ServerOpKey(SessionId session, uint64_t id);  // id 0: which are finished
+std::string ServerOpPrefix(SessionId session);
 std::string TablePrefix(Table table);
 
 // Logical keys taken apart; zero or empty if they are not of that form.

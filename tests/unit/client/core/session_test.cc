@@ -62,6 +62,8 @@ class ScriptedMeta final : public MetaService {
     return reply;
   }
   Status CloseSession(const OpContext&, SessionId, SessionKey) override { return Ok(); }
+  Result<ApplyOpReply> ApplyOp(const OpContext&, const ApplyOpRequest&) override { return Code::kNotImplemented; }
+  Result<ReadOnceReply> ReadOnce(const OpContext&, const ReadOnceRequest&) override { return Code::kNotImplemented; }
   Result<InodeRange> AllocateInodes(const OpContext&, SessionId, SessionKey) override {
     return InodeRange{InodeId{1000}, 100000};
   }

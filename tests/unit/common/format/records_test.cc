@@ -43,9 +43,14 @@ TEST(RecordsGoldenTest, SoAreThoseOfVersionTwo) {
 }
 TEST(RecordsGoldenTest, SoAreThoseOfVersionThree) { EXPECT_EQ(Lines(SampleLogRecordsV3()), Golden("log_v3.hex")); }
 
+TEST(RecordsGoldenTest, SoAreThoseOfOperationsAtTheServer) {
+  EXPECT_EQ(Lines(SampleRecordsServerOps()), Golden("records_server_ops.hex"));
+}
+
 std::vector<Sample> AllSamples() {
   std::vector<Sample> all;
-  for (const auto& samples : {SampleRecords(), SampleLogRecords(), SampleRecordsV2(), SampleLogRecordsV2(), SampleLogRecordsV3()}) {
+  for (const auto& samples : {SampleRecords(), SampleLogRecords(), SampleRecordsV2(), SampleLogRecordsV2(),
+                              SampleRecordsServerOps(), SampleLogRecordsV3()}) {
     all.insert(all.end(), samples.begin(), samples.end());
   }
   return all;

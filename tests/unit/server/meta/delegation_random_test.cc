@@ -28,6 +28,8 @@ class SimTree final : public Tree {
     const auto it = names.find(ino);
     return it != names.end() && it->second.size() == 1 ? *it->second.begin() : InodeId{0};
   }
+  InodeId ChildOf(BranchId, InodeId, const std::string&) override { return InodeId{0}; }
+  InodeId ParentOf(BranchId, InodeId) override { return InodeId{0}; }
   std::set<InodeId> dirs;
   std::map<InodeId, std::multiset<InodeId>> names;  // of files: the directories of their names
 };

@@ -26,6 +26,8 @@ class FixedTree final : public Tree {
     return homes.contains(ino) ? Kind::kOther : Kind::kAbsent;
   }
   InodeId HomeOf(BranchId, InodeId ino) override { return homes.contains(ino) ? homes[ino] : InodeId{0}; }
+  InodeId ChildOf(BranchId, InodeId, const std::string&) override { return InodeId{0}; }
+  InodeId ParentOf(BranchId, InodeId) override { return InodeId{0}; }
   std::set<InodeId> dirs = {kRootInode, kDir, kOther};
   std::map<InodeId, InodeId> homes = {{kFile, kDir}, {kTwoNames, InodeId{0}}};
 };
