@@ -57,13 +57,63 @@ Variant Restarts() {
   return v;
 }
 
+// Nothing is kept anywhere.
+Variant Conditional() {
+  Variant v{"Conditional", 2, {}, {}};
+  v.setup.mount.conditional = true;
+  v.profile.remount = 3;
+  return v;
+}
+
+// Every collision makes a directory contended.
+Variant Contended() {
+  Variant v{"Contended", 3, {}, {}};
+  v.setup.cluster.meta.contended_after = 1;
+  v.setup.mount.flush_after = absl::Milliseconds(20);
+  v.profile.remount = 3;
+  return v;
+}
+
+Variant ContendedRestarts() {
+  Variant v{"ContendedRestarts", 2, {}, {}};
+  v.setup.cluster.meta.contended_after = 1;
+  v.setup.mount.lease = absl::Seconds(2);
+  v.profile.restart_server = 3;
+  v.profile.crash_server = 3;
+  return v;
+}
+
+Variant ConditionalRestarts() {
+  Variant v = ContendedRestarts();
+  v.name = "ConditionalRestarts";
+  v.setup.mount.conditional = true;
+  return v;
+}
+
+// One of two hundred messages is lost.
+Variant ContendedLosses() {
+  Variant v{"ContendedLosses", 2, {}, {}};
+  v.setup.cluster.meta.contended_after = 1;
+  v.setup.loss_rate = 500;
+  return v;
+}
+
+Variant ConditionalLosses() {
+  Variant v = ContendedLosses();
+  v.name = "ConditionalLosses";
+  v.setup.mount.conditional = true;
+  return v;
+}
+
 class Shared : public ::testing::TestWithParam<Variant (*)()> {};
 
 TEST_P(Shared, EveryMountSeesWhatTheOthersDid) {
   SharedTotals totals;
+  bool at_server = false;
   for (const uint64_t seed : Seeds(3)) {
     Variant v = GetParam()();
     v.setup.seed = v.setup.cluster.seed = seed;
+    at_server = v.setup.mount.conditional || v.setup.cluster.meta.contended_after == 1;
     const auto failure = RunShared(v.setup, v.mounts, v.profile, 500, totals);
     ASSERT_FALSE(failure.has_value()) << v.name << " " << *failure;
   }
@@ -71,9 +121,13 @@ TEST_P(Shared, EveryMountSeesWhatTheOthersDid) {
   EXPECT_GT(totals.failed, 0u);
   EXPECT_GT(totals.acquires, 50u);
   EXPECT_GT(totals.recalls, 50u);
+  if (at_server) EXPECT_GT(totals.server_ops, 50u);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Shared, ::testing::Values(&Two, &Four, &Tiny, &Lazy, &Restarts),
+INSTANTIATE_TEST_SUITE_P(All, Shared,
+                         ::testing::Values(&Two, &Four, &Tiny, &Lazy, &Restarts, &Conditional, &Contended,
+                                           &ContendedRestarts, &ConditionalRestarts, &ContendedLosses,
+                                           &ConditionalLosses),
                          [](const auto& info) { return info.param().name; });
 
 }  // namespace

@@ -92,6 +92,8 @@ Json MountDaemon::StatusJson() {
   j.Set("inodes", s.inodes);
   j.Set("alone", s.alone);
   j.Set("delegations", s.delegations);
+  j.Set("conditional", s.conditional);
+  j.Set("contended", s.contended);
   j.Set("cache_bytes", s.cache_bytes);
   j.Set("cache_limit_bytes", s.cache_limit_bytes);
   j.Set("since", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", since_, absl::UTCTimeZone()));
@@ -114,7 +116,8 @@ Json MountDaemon::DelegationsJson(const Json& request) {
     row.Set("inode", held.ino.value);
     row.Set("path", held.path);
     row.Set("mode", RightName(held.right));
-    row.Set("scope", !held.ino ? "everything" : held.directory ? "directory" : "inode");
+    const bool contended = held.right == Right::kNone;
+    row.Set("scope", contended ? "contended" : !held.ino ? "everything" : held.directory ? "directory" : "inode");
     row.Set("age_s", absl::ToDoubleSeconds(held.age));
     rows.push_back(std::move(row));
   }

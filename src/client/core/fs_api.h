@@ -124,7 +124,8 @@ struct SyncReport {
   uint64_t bytes = 0;  // data that was uploaded for it
 };
 
-// What `archil delegations` shows: a right of this mount's session.
+// What `archil delegations` shows: a right of this mount's session, or a directory whose operations are applied at the
+// server for now because several mounts want it at once (right kNone).
 struct HeldDelegation {
   InodeId ino;       // 0: everything
   std::string path;  // below the mounted root; empty if it is not known here
@@ -148,6 +149,8 @@ struct MountStatus {
   uint64_t inodes = 0;   // in memory
   bool alone = false;    // nobody else has the disk mounted, as far as this session was told
   uint64_t delegations = 0;
+  bool conditional = false;  // every operation is applied at the server
+  uint64_t contended = 0;    // directories whose operations are, for now
   uint64_t cache_bytes = 0;
   uint64_t cache_limit_bytes = 0;
   Seq acknowledged;

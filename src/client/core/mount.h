@@ -26,7 +26,8 @@ struct MountConfig {
   std::string subdir;  // "" or "/a/b": mounted root below the disk's root
   bool read_only = false;
   Sharing sharing = Sharing::kShared;
-  bool force = false;  // fences who stands in the way of the mount
+  bool force = false;        // fences who stands in the way of the mount
+  bool conditional = false;  // every operation is applied at the server, nothing is kept; with kShared
   std::string client_name;
   SessionKey key;  // zero: made from `random`
   SessionId predecessor;

@@ -47,6 +47,7 @@ Status Session::Open(const OpContext& ctx) {
   request.predecessor_key = config_.predecessor_key;
   request.sharing = config_.sharing;
   request.force = config_.force;
+  request.conditional = config_.conditional;
   const BootTime sent = env_.scheduler.clock().Boot();
   const absl::Time sent_wall = env_.scheduler.clock().Wall();
   ARCHIL_ASSIGN_OR_RETURN(reply_, env_.meta.OpenSession(ctx, request));

@@ -140,9 +140,12 @@ class Vfs final : public FsApi {
   // --- what must be in memory. True: it is, the lock was never given up. False: it was asked for; look again from the
   // start. `pinned` inodes stay in memory meanwhile.
   // The rights, all at once, and what they cover: every wanted inode is in memory and true.
-  Result<bool> Need(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants)
+  // Where a wanted directory is contended: kAtServer looks again as well, and then finds it AtServer.
+  enum class Otherwise : uint8_t { kWait, kAtServer };
+  Result<bool> Need(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants,
+                    Otherwise otherwise = Otherwise::kWait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<bool> EnsureInode(const OpContext& ctx, Claim& claim, InodeId ino)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
-  Result<bool> EnsureInode(const OpContext& ctx, Claim& claim, InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Result<bool> EnsureDir(const OpContext& ctx, Claim& claim, InodeId ino, Right right)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Result<bool> EnsureName(const OpContext& ctx, Inode& dir, std::string_view name)
@@ -160,7 +163,7 @@ class Vfs final : public FsApi {
   void Refresh(Inode& inode, const InodeInfo& info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
 
   // --- vfs_rights.cc: getting rights, and giving them up
-  Result<bool> Acquire(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants)
+  Result<bool> Acquire(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants, Otherwise otherwise)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   AcquireRequest RequestFor(absl::Span<const Want> wants) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void Install(const AcquireReply& reply, uint64_t stamp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
@@ -211,6 +214,36 @@ class Vfs final : public FsApi {
   Result<bool> RetryLater(const OpContext& ctx, const Error& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Status CheckAnswer(const Error& error);
 
+  // --- vfs_server_ops.cc: operations applied at the server. All of them give the lock up.
+  // What needs this right on it is to be asked of the server.
+  bool AtServer(InodeId ino, Right right) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  std::vector<InodeId> ContendedNow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void NoteContended(InodeId ino, bool contended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<ApplyOpReply> Apply(const OpContext& ctx, Claim& claim, InodeId dir, Op op, uint32_t flags)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<ReadOnceReply> LookOnce(const OpContext& ctx, Claim& claim, InodeId ino, std::string_view name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Inode& Shown(const InodeInfo& info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Entry ShownEntry(const InodeInfo& info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  bool Believed(InodeId ino, uint64_t stamp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void ShownInContended(const Inode& inode, bool contended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  bool WentAway(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void Glimpsed(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  bool AbsentOnce(InodeId parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<Entry> LookupAtServer(const OpContext& ctx, Claim& claim, InodeId parent, std::string_view name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // False: look again.
+  Result<bool> AttrAtServer(const OpContext& ctx, Claim& claim, InodeId ino, Attr* attr)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<Entry> MakeAtServer(const OpContext& ctx, Claim& claim, InodeId ino, InodeId parent, std::string_view name,
+                             NewNode node, Inode** made) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<Entry> LinkAtServer(const OpContext& ctx, Claim& claim, InodeId ino, InodeId parent, std::string_view name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Status RenameAtServer(const OpContext& ctx, Claim& claim, InodeId parent, std::string_view name, InodeId new_parent,
+                        std::string_view new_name, RenameOp::Mode mode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<AttrReply> SetAttrAtServer(const OpContext& ctx, Claim& claim, InodeId ino, const SetAttrRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+
   // --- pieces of changes
   Timestamp NextTime() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Result<Entry> MakeNode(const OpContext& ctx, InodeId parent, std::string_view name, NewNode node, Inode** made)
@@ -250,7 +283,7 @@ class Vfs final : public FsApi {
 
   struct Counters {
     std::atomic<uint64_t> rpc_get_inode{0}, rpc_lookup{0}, rpc_read_dir{0}, rpc_get_extents{0}, rpc_get_xattrs{0},
-        rpc_stat_fs{0}, rpc_acquire{0}, recalls{0}, read_bytes{0}, waits{0};
+        rpc_stat_fs{0}, rpc_acquire{0}, rpc_apply_op{0}, rpc_read_once{0}, recalls{0}, read_bytes{0}, waits{0};
   };
 
   // First, because the lock that the others are guarded by is reached through it: wb_.state_.mu.
@@ -289,6 +322,13 @@ class Vfs final : public FsApi {
   uint64_t lost_ops_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
   std::string lost_file_ ABSL_GUARDED_BY(wb_.state_.mu);
   uint32_t bad_handles_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;        // open ones whose lock was lost
+  // Directories whose operations are applied at the server, until when.
+  absl::flat_hash_map<InodeId, BootTime> contended_ ABSL_GUARDED_BY(wb_.state_.mu);
+  // Operations at the server that are under way, by id.
+  std::set<uint64_t> server_ops_ ABSL_GUARDED_BY(wb_.state_.mu);
+  uint64_t last_server_op_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
+  // Directories of which the server said lately that a name is absent.
+  absl::flat_hash_map<InodeId, BootTime> absent_once_ ABSL_GUARDED_BY(wb_.state_.mu);
   // Directories asked for one after the other: more are asked for at once.
   uint32_t walk_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
   BootTime last_walk_ ABSL_GUARDED_BY(wb_.state_.mu);

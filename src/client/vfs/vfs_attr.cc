@@ -27,7 +27,13 @@ Result<AttrReply> Vfs::GetAttr(const OpContext& ctx, InodeId ino) {
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, claim, ino));
+    if (const Inode* held = wb_.state_.Find(ino);
+        AtServer(ino, Right::kRead) && !(held != nullptr && wb_.state_.Holds(*held, Right::kRead))) {
+      Attr attr;
+      ARCHIL_ENSURE(AttrAtServer(ctx, claim, ino, &attr));
+      return AttrReply{attr, absl::ZeroDuration()};
+    }
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kRead}}, Otherwise::kAtServer));
     const Inode& inode = *wb_.state_.Find(ino);
     return AttrReply{AttrOf(inode), AttrTtl(inode)};
   }
@@ -49,7 +55,12 @@ Result<AttrReply> Vfs::SetAttr(const OpContext& ctx, InodeId ino, const SetAttrR
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}));
+    if (AtServer(ino, Right::kWrite)) {
+      auto changed = SetAttrAtServer(ctx, claim, ino, request);
+      if (changed.code() == Code::kStale && WentAway(ino)) continue;
+      return changed;
+    }
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}, Otherwise::kAtServer));
     Inode& inode = *wb_.state_.Find(ino);
     const bool resize = (request.fields & F::kSize) != 0;
     if (resize) {
@@ -170,7 +181,15 @@ Status Vfs::SetXattr(const OpContext& ctx, InodeId ino, std::string_view name, s
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}));
+    if (AtServer(ino, Right::kWrite)) {
+      const uint32_t flags = mode == XattrMode::kCreate    ? ApplyOpRequest::kMustBeNew
+                             : mode == XattrMode::kReplace ? ApplyOpRequest::kMustExist
+                                                           : 0;
+      auto reply = Apply(ctx, claim, ino, SetXattrOp{ino, std::string(name), std::string(value), NextTime()}, flags);
+      if (reply.code() == Code::kStale && WentAway(ino)) continue;
+      return reply.ok() ? Ok() : Status(reply.error());
+    }
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}, Otherwise::kAtServer));
     Inode& inode = *wb_.state_.Find(ino);
     ARCHIL_ENSURE(EnsureXattrs(ctx, inode));
     const std::string key(name);
@@ -197,7 +216,12 @@ Status Vfs::RemoveXattr(const OpContext& ctx, InodeId ino, std::string_view name
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}));
+    if (AtServer(ino, Right::kWrite)) {
+      auto reply = Apply(ctx, claim, ino, RemoveXattrOp{ino, std::string(name), NextTime()}, 0);
+      if (reply.code() == Code::kStale && WentAway(ino)) continue;
+      return reply.ok() ? Ok() : Status(reply.error());
+    }
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}, Otherwise::kAtServer));
     Inode& inode = *wb_.state_.Find(ino);
     ARCHIL_ENSURE(EnsureXattrs(ctx, inode));
     const std::string key(name);

@@ -24,6 +24,7 @@ OpenReply Vfs::NewHandle(Inode& inode, int flags) {
   reply.handle = id;
   reply.locked = locks_.HasRanges(inode.ino());
   reply.keep_cache = true;  // the pages go when the right that covers the file is given up
+  reply.direct_io = config_.conditional && inode.is_file();  // KRN-1
   return reply;
 }
 

@@ -291,7 +291,7 @@ Entry Vfs::EntryOf(const Inode& inode, const Inode& dir) {
 absl::Duration Vfs::NegativeTtl(InodeId parent) {
   MutexLock lock(wb_.state_.mu);
   const Inode* dir = wb_.state_.Find(parent);
-  return dir != nullptr && wb_.state_.MayCache(*dir) ? kForever : absl::ZeroDuration();
+  return dir != nullptr && wb_.state_.MayCache(*dir) && !AbsentOnce(parent) ? kForever : absl::ZeroDuration();
 }
 
 void Vfs::Trim() {

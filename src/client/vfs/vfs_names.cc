@@ -59,12 +59,23 @@ Result<Entry> Vfs::Lookup(const OpContext& ctx, InodeId parent, std::string_view
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-    ARCHIL_ENSURE(EnsureDir(ctx, claim, parent, Right::kRead));
+    if (AtServer(parent, Right::kRead)) return LookupAtServer(ctx, claim, parent, name);
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kRead}}, Otherwise::kAtServer));
     Inode& dir = *wb_.state_.Find(parent);
+    if (!dir.is_dir()) return Code::kNotDirectory;
     ARCHIL_ENSURE(EnsureName(ctx, dir, name));
     DirItemRef item;
     if (dir.dir->Find(name, &item) != DirIndex::Answer::kPresent) return Code::kNotFound;
-    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kRead}, {item.ino, Right::kRead}}));
+    // A contended directory in one that is not: its name is held here, its attributes are not.
+    if (AtServer(item.ino, Right::kRead)) {
+      ARCHIL_ASSIGN_OR_RETURN(Entry entry, LookupAtServer(ctx, claim, parent, name));
+      const Inode* above = wb_.state_.Find(parent);
+      const bool held = above != nullptr && above->is_dir() && wb_.state_.MayRead(*above) &&
+                        above->dir->Find(name, &item) == DirIndex::Answer::kPresent;
+      if (held && item.ino == entry.attr.ino) entry.entry_ttl = EntryOf(*wb_.state_.Find(item.ino), *above).entry_ttl;
+      return entry;
+    }
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kRead}, {item.ino, Right::kRead}}, Otherwise::kAtServer));
     Inode& inode = *wb_.state_.Find(item.ino);
     ++inode.lookups;
     if (inode.is_file() && !wb_.state_.rights.alone()) {
@@ -208,12 +219,17 @@ Result<Entry> Vfs::MakeNode(const OpContext& ctx, InodeId parent, std::string_vi
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
     ARCHIL_RETURN_IF_ERROR(CheckSpace(ctx, 0, 1));
-    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}}));
+    InodeId ino;
+    if (AtServer(parent, Right::kWrite)) {
+      if (!ctx.may_block) return Code::kWouldBlock;
+      ARCHIL_ENSURE(EnsureInodeNumber(ctx, &ino));
+      return MakeAtServer(ctx, claim, ino, parent, name, std::move(node), made);
+    }
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}}, Otherwise::kAtServer));
     Inode* dir = nullptr;
     InodeId child;
     ARCHIL_ENSURE(FindName(ctx, parent, name, &dir, &child));
     if (child) return Code::kExists;
-    InodeId ino;
     ARCHIL_ENSURE(EnsureInodeNumber(ctx, &ino));
 
     const NewInodeOwner owner = OwnerOfNewInode(dir->attr, node.type, node.mode, ctx.caller.gid);
@@ -299,7 +315,8 @@ Result<Entry> Vfs::Link(const OpContext& ctx, InodeId ino, InodeId parent, std::
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}, {ino, Right::kWrite}}));
+    if (AtServer(parent, Right::kWrite)) return LinkAtServer(ctx, claim, ino, parent, name);
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}, {ino, Right::kWrite}}, Otherwise::kAtServer));
     Inode* dir = nullptr;
     InodeId child;
     ARCHIL_ENSURE(FindName(ctx, parent, name, &dir, &child));
@@ -327,7 +344,11 @@ Status Vfs::Unlink(const OpContext& ctx, InodeId parent, std::string_view name) 
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}}));
+    if (AtServer(parent, Right::kWrite)) {
+      auto reply = Apply(ctx, claim, parent, UnlinkOp{parent, std::string(name), InodeId{}, false, NextTime()}, 0);
+      return reply.ok() ? Ok() : Status(reply.error());
+    }
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}}, Otherwise::kAtServer));
     Inode* dir = nullptr;
     InodeId child;
     ARCHIL_ENSURE(FindName(ctx, parent, name, &dir, &child));
@@ -363,7 +384,11 @@ Status Vfs::Rmdir(const OpContext& ctx, InodeId parent, std::string_view name) {
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}}));
+    if (AtServer(parent, Right::kWrite)) {
+      auto reply = Apply(ctx, claim, parent, RmdirOp{parent, std::string(name), InodeId{}, false, NextTime()}, 0);
+      return reply.ok() ? Ok() : Status(reply.error());
+    }
+    ARCHIL_ENSURE(Need(ctx, claim, {{parent, Right::kWrite}}, Otherwise::kAtServer));
     Inode* dir = nullptr;
     InodeId child;
     ARCHIL_ENSURE(FindName(ctx, parent, name, &dir, &child));
@@ -430,9 +455,12 @@ Status Vfs::Rename(const OpContext& ctx, InodeId parent, std::string_view name, 
   std::vector<Want> wants;
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
+    if (AtServer(parent, Right::kWrite) || AtServer(new_parent, Right::kWrite)) {
+      return RenameAtServer(ctx, claim, parent, name, new_parent, new_name, OpMode(mode));
+    }
     wants = {{parent, Right::kWrite}};
     if (new_parent != parent) wants.push_back({new_parent, Right::kWrite});
-    ARCHIL_ENSURE(Need(ctx, claim, wants));
+    ARCHIL_ENSURE(Need(ctx, claim, wants, Otherwise::kAtServer));
     Inode *from_dir = nullptr, *to_dir = nullptr;
     InodeId source, target;
     ARCHIL_ENSURE(FindName(ctx, parent, name, &from_dir, &source));

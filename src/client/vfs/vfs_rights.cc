@@ -19,7 +19,7 @@ constexpr uint32_t kCarvedAtMost = 4;     // files of a directory wanted for wri
 
 }  // namespace
 
-Result<bool> Vfs::Need(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants) {
+Result<bool> Vfs::Need(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants, Otherwise otherwise) {
   if (wb_.state_.rights.alone()) {
     for (const Want& want : wants) {
       if (wb_.state_.Find(want.ino) == nullptr) return LoadAlone(ctx, want.ino);
@@ -29,7 +29,7 @@ Result<bool> Vfs::Need(const OpContext& ctx, Claim& claim, absl::Span<const Want
   bool closing = false;
   for (const Want& want : wants) {
     const Inode* inode = wb_.state_.Find(want.ino);
-    if (inode == nullptr || !wb_.state_.Holds(*inode, want.right)) return Acquire(ctx, claim, wants);
+    if (inode == nullptr || !wb_.state_.Holds(*inode, want.right)) return Acquire(ctx, claim, wants, otherwise);
     closing = closing || (want.right == Right::kWrite ? !wb_.state_.MayChange(*inode) : wb_.state_.ReadsWait(*inode));
   }
   if (!closing) return true;
@@ -62,7 +62,7 @@ AcquireRequest Vfs::RequestFor(absl::Span<const Want> wants) {
       const bool known = inode != nullptr && inode->valid && inode->dir->complete();
       want.list = !known && (inode == nullptr || inode->attr.size <= kListAtOnce);
       reads_directory = reads_directory || (want.list && want.right == Right::kRead);
-    } else if (want.right == Right::kWrite && inode->home) {
+    } else if (want.right == Right::kWrite && inode->home && !config_.conditional) {
       Inode* home = wb_.state_.Find(inode->home);
       if (home != nullptr && ++home->carved >= kCarvedAtMost) {
         home->carved = 0;
@@ -71,7 +71,7 @@ AcquireRequest Vfs::RequestFor(absl::Span<const Want> wants) {
     }
     add(want);
   }
-  if (reads_directory) {
+  if (reads_directory && !config_.conditional) {
     const BootTime now = env_.scheduler.clock().Boot();
     walk_ = now - last_walk_ < kWalkPause ? walk_ + 1 : 0;
     last_walk_ = now;
@@ -85,10 +85,12 @@ AcquireRequest Vfs::RequestFor(absl::Span<const Want> wants) {
   return request;
 }
 
-Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants) {
+Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants, Otherwise otherwise) {
   if (!ctx.may_block) return Code::kWouldBlock;
   claim.Release();
-  const AcquireRequest request = RequestFor(wants);
+  AcquireRequest request = RequestFor(wants);
+  request.or_at_server = otherwise == Otherwise::kAtServer;
+  request.brief = config_.conditional;
   std::vector<Inode*> writing;
   for (const Want& want : request.wants) {
     Inode* inode = want.right == Right::kWrite ? wb_.state_.Find(want.ino) : nullptr;
@@ -131,6 +133,7 @@ Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const W
     if (reply.code() == Code::kReadOnly) return reply.error();
     return RetryLater(ctx, reply.error());
   }
+  for (const InodeId ino : reply->at_server) NoteContended(ino, true);
   if (believed) {
     for (const InodeId ino : reply->missing) {
       Inode* inode = wb_.state_.Find(ino);

@@ -90,6 +90,8 @@ MountStatus Vfs::GetStatus() {
   status.inodes = wb_.state_.inodes.size();
   status.alone = wb_.state_.rights.alone();
   status.delegations = wb_.state_.rights.size();
+  status.conditional = config_.conditional;
+  status.contended = ContendedNow().size();
   status.acknowledged = wb_.state_.log.last();
   status.durable = wb_.state_.log.durable();
   status.lost_ops = lost_ops_;
@@ -109,6 +111,11 @@ std::vector<HeldDelegation> Vfs::Delegations(size_t limit) {
     rows[right.ino] = held.size();
     held.push_back({right.ino, right.ino == root_ ? "/" : "", right.right, inode != nullptr && inode->is_dir(),
                     now - wb_.state_.rights.SinceOf(right.ino)});
+  }
+  for (const InodeId ino : ContendedNow()) {
+    if (held.size() == limit) break;
+    rows[ino] = held.size();
+    held.push_back({ino, ino == root_ ? "/" : "", Right::kNone, true, absl::ZeroDuration()});
   }
   // Names stand in directories: one pass finds those of all rows, and of the directories on the way up.
   absl::flat_hash_map<InodeId, std::pair<InodeId, std::string>> names;
@@ -157,6 +164,8 @@ std::map<std::string, uint64_t> Vfs::Metrics() {
   m["rpc_append"] = w.appends + w.append_retries;
   for (const auto& [name, value] : locks_.Metrics()) m[name] = value;
   m["rpc_acquire"] = counters_.rpc_acquire;
+  m["rpc_apply_op"] = counters_.rpc_apply_op;
+  m["rpc_read_once"] = counters_.rpc_read_once;
   m["recalls"] = counters_.recalls;
   m["rpc_get_inode"] = counters_.rpc_get_inode;
   m["rpc_lookup"] = counters_.rpc_lookup;

@@ -44,7 +44,9 @@ void Writeback::Stop() {
 }
 
 Seq Writeback::Log(Op op, std::initializer_list<Inode*> touched) {
+  const bool release = std::holds_alternative<ReleaseOrphanOp>(op);
   const Seq seq = state_.log.Append(std::move(op));
+  if (!release) last_change_ = seq;
   for (Inode* inode : touched) {
     if (inode != nullptr) Touched(*inode, seq);
   }
@@ -111,7 +113,7 @@ void Writeback::Enqueue(Inode& inode, TakeId take, std::vector<DirtyRange> range
   upload->take = take;
   for (const DirtyRange& range : ranges) upload->bytes += range.data.size();
   upload->ranges = std::move(ranges);
-  upload->seq = state_.log.AppendPending(std::move(op));
+  upload->seq = last_change_ = state_.log.AppendPending(std::move(op));
   Touched(inode, upload->seq);
   counters.ops_logged.fetch_add(1, std::memory_order_relaxed);
   unfinished_[inode.ino()].push_back(upload);

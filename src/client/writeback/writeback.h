@@ -87,6 +87,9 @@ class Writeback {
   // The newest op that the server was told of: what lies between it and the durable one was absorbed.
   Seq told() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return server_applied_; }
 
+  // The newest op that changes what somebody sees: not one that gives up an orphan.
+  Seq last_change() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return last_change_; }
+
   struct Counters {
     std::atomic<uint64_t> ops_logged{0}, ops_sent{0}, ops_absorbed{0}, inodes_absorbed{0}, commits{0}, commit_retries{0},
         appends{0}, append_bytes{0}, append_retries{0}, inline_bytes{0}, bytes_written{0};
@@ -165,6 +168,7 @@ class Writeback {
   bool committing_ ABSL_GUARDED_BY(state_.mu) = false;
   bool held_ ABSL_GUARDED_BY(state_.mu) = false;
   std::vector<std::pair<Seq, Seq>> lost_ ABSL_GUARDED_BY(state_.mu);  // first and last numbers, ascending
+  Seq last_change_ ABSL_GUARDED_BY(state_.mu);
   Seq server_applied_ ABSL_GUARDED_BY(state_.mu);
   BootTime retry_at_ ABSL_GUARDED_BY(state_.mu);
   int commit_failures_ ABSL_GUARDED_BY(state_.mu) = 0;
