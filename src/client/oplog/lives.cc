@@ -24,6 +24,17 @@ void Lives::Appended(const Op& op, Seq seq) {
   }
 }
 
+void Lives::UseEnded(InodeId parent, InodeId ino, Seq seq) {
+  Life* life = Find(ino);
+  if (life == nullptr || !life->orphan) return;
+  life->orphan = false;
+  life->gone = seq;
+  Life* directory = Find(parent);
+  if (directory == nullptr || directory->awaited == 0) return;
+  --directory->awaited;
+  Left(parent, ino, seq);
+}
+
 void Lives::Sent(const Op& op) {
   if (const auto* create = std::get_if<CreateOp>(&op)) lives_.erase(create->ino);
 }
@@ -72,6 +83,10 @@ void Lives::Left(InodeId parent, InodeId ino, Seq seq) {
   Life* directory = Find(parent);
   if (directory == nullptr) return;
   const Life* life = Find(ino);
+  if (life != nullptr && life->orphan && !life->gone) {
+    ++directory->awaited;
+    return;
+  }
   if (life == nullptr || !life->absorbable() || life->gone != seq) {
     directory->barred = true;
   } else {

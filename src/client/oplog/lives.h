@@ -25,18 +25,21 @@ struct Life {
   bool directory = false;
   bool barred = false;
   bool orphan = false;   // no name, but open
+  uint32_t awaited = 0;  // a directory: orphans that left it and may yet turn out to have been gone in that step (UseEnded)
   bool crossed = false;  // replaced another by a rename between directories
   // Scratch of the planner: what leaving it out saves, of the ops seen so far.
   uint64_t plan_ops = 0;
   uint64_t plan_bytes = 0;
 
   // Given that the commit holds all from `oldest` to `gone`.
-  bool absorbable() const { return gone && !barred; }
+  bool absorbable() const { return gone && !barred && awaited == 0; }
 };
 
 class Lives {
  public:
   void Appended(const Op& op, Seq seq);
+  // The op `seq` took the last name, in `parent`, of an orphan; it was the inode's end after all.
+  void UseEnded(InodeId parent, InodeId ino, Seq seq);
   // The op is durable at the server: who was born by it is no longer ours to absorb.
   void Sent(const Op& op);
 

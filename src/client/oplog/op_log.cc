@@ -62,6 +62,24 @@ bool OpLog::Cancel(Seq seq) {
   return true;
 }
 
+bool OpLog::UseEnded(Seq seq) {
+  if (seq <= std::max(durable_, planned_)) return false;
+  LogItem& item = at(seq);
+  if (auto* unlink = std::get_if<UnlinkOp>(&item.op)) {
+    unlink->still_open = false;
+    lives_.UseEnded(unlink->parent, unlink->ino, seq);
+  } else if (auto* rename = std::get_if<RenameOp>(&item.op)) {
+    rename->victim_still_open = false;
+    lives_.UseEnded(rename->new_parent, rename->victim, seq);
+  } else {
+    return false;
+  }
+  const auto bytes = static_cast<uint32_t>(EncodedSize(item.op));
+  bytes_ = bytes_ - item.bytes + bytes;
+  item.bytes = bytes;
+  return true;
+}
+
 void OpLog::Settled() {
   while (!pending_.empty() && at(pending_.front()).state != LogItem::State::kPending) pending_.pop_front();
 }
@@ -89,6 +107,7 @@ std::optional<CommitBatch> OpLog::Plan(Seq upto, const BatchLimits& limits) {
   if (count == 0) return std::nullopt;
   Planner::Output output = planner.Encode();
   in_flight_ = Seq{durable_.value + count};
+  planned_ = std::max(planned_, in_flight_);
   return CommitBatch{.first = first,
                      .last = in_flight_,
                      .count = output.count,

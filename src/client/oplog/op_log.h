@@ -48,6 +48,10 @@ class OpLog {
   // False: it cannot be promised that those go into one commit; the op stays pending and its bytes must be uploaded as ever.
   [[nodiscard]] bool Cancel(Seq seq);
 
+  // `seq` removed the last name of an inode that was in use; its use has ended, and no later op touches it. True: that op says so
+  // now, and it is as if it had not been in use. False: the op is on its way to the server, a ReleaseOrphanOp is needed.
+  [[nodiscard]] bool UseEnded(Seq seq);
+
   // The next commit: a prefix of the log up to `upto` at most (up to Reach(upto), if that is later), ending before the first
   // pending op, the longest whose ops that are really sent fit the limits; at least one op if there is one. Encodes, absorbs, and
   // holds the ops as in flight until Committed; nullopt if nothing can be sent now, or a batch is in flight.
@@ -103,6 +107,7 @@ class OpLog {
   Seq durable_;
   uint64_t bytes_ = 0;
   Seq in_flight_;             // last op of the batch in flight; 0: none
+  Seq planned_;               // newest op that was ever in flight: the server may have it
   std::deque<Seq> pending_;   // ascending; the front one is pending, later ones may be settled
   std::deque<Stretch> stretches_;  // ascending, apart
   Lives lives_;

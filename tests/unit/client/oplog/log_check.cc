@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "client/oplog/op_facts.h"
 #include "common/format/op_codec.h"
 
 namespace archil {
@@ -175,6 +176,12 @@ bool LogCheck::Reference(const Op& op) {
 
 void LogCheck::Append(const Op& op) {
   if (!Reference(op)) return;
+  orphaned_.erase(OwnerOf(op));
+  const auto removed = [&](InodeId ino, bool still_open) {
+    if (still_open) orphaned_[ino] = Seq{log_.last().value + 1};
+  };
+  if (const auto* unlink = std::get_if<UnlinkOp>(&op)) removed(unlink->ino, unlink->still_open);
+  if (const auto* rename = std::get_if<RenameOp>(&op)) removed(rename->victim, rename->victim_still_open);
   if (const auto* write = std::get_if<SetExtentsOp>(&op)) {
     SetExtentsOp empty = *write;
     empty.extents.clear();
@@ -183,6 +190,18 @@ void LogCheck::Append(const Op& op) {
     log_.Append(op);
     CancelDead();
   }
+}
+
+bool LogCheck::EndUse(InodeId ino) {
+  const auto it = orphaned_.find(ino);
+  if (it == orphaned_.end() || !log_.UseEnded(it->second)) return false;
+  for (uint64_t n = it->second.value; n < own_states_.size(); ++n) {
+    if (!own_states_[n].Apply(ReleaseOrphanOp{ino})) Fail("bad end of use: " + own_states_[n].why);
+  }
+  orphaned_.erase(it);
+  CancelDead();
+  ++ends_of_use;
+  return true;
 }
 
 void LogCheck::CancelDead() {
@@ -247,6 +266,7 @@ TinyNamespace LogCheck::Lose(Seq first) {
   const Seq from = log_.LossFrom(first);
   lost += log_.Lose(from).size();
   pending_.erase(pending_.lower_bound(from), pending_.end());
+  std::erase_if(orphaned_, [&](const auto& orphan) { return orphan.second >= from; });
   for (uint64_t n = from.value; n < own_states_.size(); ++n) own_states_[n] = own_states_[from.value - 1];
   return own_states_.back();
 }

@@ -39,6 +39,9 @@ class LogCheck {
 
   // Applies the op to the reference and appends it. The op must be valid.
   void Append(const Op& op);
+  // The orphan is in use no more, if its last name's removal can still say so; false: not, a ReleaseOrphanOp is needed. Only with states
+  // of its own.
+  bool EndUse(InodeId ino);
   // Fills the oldest `count` pending ops.
   void Fill(size_t count);
   // Plans once and commits. False if there was nothing to commit, or after a failure.
@@ -57,6 +60,7 @@ class LogCheck {
   uint64_t commits = 0;
   uint64_t cancelled = 0;
   uint64_t lost = 0;
+  uint64_t ends_of_use = 0;
 
  private:
   void CancelDead();
@@ -72,6 +76,7 @@ class LogCheck {
   TinyNamespace server_;
   uint64_t cancel_mask_;
   std::map<Seq, SetExtentsOp> pending_;
+  std::map<InodeId, Seq> orphaned_;  // by the op that removed the last name; not those that an op touched since
   std::string failure_;
 };
 

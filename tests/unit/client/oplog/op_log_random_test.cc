@@ -11,7 +11,7 @@ namespace archil {
 namespace {
 
 struct Totals {
-  uint64_t ops = 0, commits = 0, sent = 0, absorbed_inodes = 0, absorbed_ops = 0, cancelled = 0, lost = 0;
+  uint64_t ops = 0, commits = 0, sent = 0, absorbed_inodes = 0, absorbed_ops = 0, cancelled = 0, lost = 0, ends_of_use = 0;
 };
 
 // One run. Every choice comes from the seed; `failure` is empty if all agreed.
@@ -42,6 +42,7 @@ class RandomRun {
     totals.absorbed_ops += check_.absorbed_ops;
     totals.cancelled += check_.cancelled;
     totals.lost += check_.lost;
+    totals.ends_of_use += check_.ends_of_use;
   }
 
   std::string failure() const {
@@ -60,6 +61,11 @@ class RandomRun {
     }
     if (std::holds_alternative<CreateOp>(op)) next_.value++;
     (void)ns_.Apply(op);
+    const auto* release = std::get_if<ReleaseOrphanOp>(&op);
+    if (release != nullptr && random_->Below(2) == 0 && check_.EndUse(release->ino)) {
+      script_.push_back(std::move(op));  // shown where it happened
+      return;
+    }
     check_.Append(op);
     script_.push_back(std::move(op));
   }
@@ -107,14 +113,15 @@ TEST(OpLogRandom, AgreesWithTheReference) {
     run.Run(totals);
     ASSERT_EQ(run.failure(), "") << "ARCHIL_TEST_SEED=" << seed;
   }
-  std::cout << fmt::format("{} ops, {} commits, {} sent; absorbed {} inodes, {} ops; cancelled {}\n", totals.ops,
-                           totals.commits, totals.sent, totals.absorbed_inodes, totals.absorbed_ops, totals.cancelled);
+  std::cout << fmt::format("{} ops, {} commits, {} sent; absorbed {} inodes, {} ops; cancelled {}, uses ended {}\n", totals.ops,
+                           totals.commits, totals.sent, totals.absorbed_inodes, totals.absorbed_ops, totals.cancelled, totals.ends_of_use);
   if (given != nullptr) return;
   // The test has seen what it is for.
   EXPECT_GT(totals.commits, rounds * 2);
   EXPECT_GT(totals.absorbed_inodes, rounds);
   EXPECT_GT(totals.cancelled, rounds / 10);
   EXPECT_GT(totals.lost, rounds / 10);
+  EXPECT_GT(totals.ends_of_use, rounds / 10);
   EXPECT_GT(totals.sent, totals.ops / 4);
 }
 

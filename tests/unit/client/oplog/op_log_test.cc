@@ -205,6 +205,44 @@ TEST(Absorption, OpenFilesWithoutTheirReleaseAreSent) {
   EXPECT_EQ(Sent(log), Lines{"release #10"});
 }
 
+// Its use ended before anybody heard of the removal: as if nobody had used it. Its directory goes with it.
+TEST(Absorption, AUseThatEndedInTimeWasNone) {
+  OpLog log;
+  log.Append(Mkdir(kDir, "x", InodeId{10}, 1));
+  log.Append(Create(InodeId{10}, "t", InodeId{11}, 2));
+  const Seq removal = log.Append(Unlink(InodeId{10}, "t", InodeId{11}, 3, true));
+  log.Append(Rmdir(kDir, "x", InodeId{10}, 4));
+  EXPECT_TRUE(log.UseEnded(removal));
+  EXPECT_EQ(Sent(log), Lines{"touch #2 4"});
+
+  const Seq old = log.Append(Unlink(kDir, "old", InodeId{5}, 5, true));
+  const Seq replaced = log.Append(Rename(kDir, "a", InodeId{6}, kDir, "b", InodeId{7}, 6, true));
+  EXPECT_TRUE(log.UseEnded(old));
+  EXPECT_TRUE(log.UseEnded(replaced));
+  EXPECT_EQ(Sent(log), (Lines{"unlink 2/old #5", "rename 2/a #6 -> 2/b victim 7"}));
+  EXPECT_FALSE(log.UseEnded(replaced)) << "the server has heard that it is in use";
+
+  const Seq on_its_way = log.Append(Unlink(kDir, "c", InodeId{8}, 7, true));
+  const auto batch = log.Plan(log.last(), kNoLimits);
+  ASSERT_TRUE(batch);
+  EXPECT_FALSE(log.UseEnded(on_its_way));
+  log.GiveUpPlan();
+  EXPECT_FALSE(log.UseEnded(on_its_way)) << "the server may have it all the same";
+  EXPECT_EQ(Sent(log), Lines{"unlink 2/c #8 open"});
+}
+
+TEST(Absorption, ADirectoryWaitsForItsOrphans) {
+  OpLog log;
+  log.Append(Mkdir(kDir, "x", InodeId{10}, 1));
+  log.Append(Create(InodeId{10}, "t", InodeId{11}, 2));
+  log.Append(Create(InodeId{10}, "u", InodeId{12}, 2));
+  const Seq removal = log.Append(Unlink(InodeId{10}, "t", InodeId{11}, 3, true));
+  log.Append(Unlink(InodeId{10}, "u", InodeId{12}, 3, true));
+  log.Append(Rmdir(kDir, "x", InodeId{10}, 4));
+  EXPECT_TRUE(log.UseEnded(removal));
+  EXPECT_EQ(Sent(log), (Lines{"create 2/x #10 dir", "create 10/u #12", "unlink 10/u #12 open", "rmdir 2/x #10"}));
+}
+
 TEST(Absorption, ExchangedInodesAreSent) {
   const Op exchange = RenameOp{kDir, "t", kDir, "f", InodeId{10}, InodeId{3}, RenameOp::Mode::kExchange, false, At(2)};
   EXPECT_EQ(SentOf({Create(kDir, "t", InodeId{10}, 1), exchange, Unlink(kDir, "f", InodeId{10}, 3)}).size(), 3u);
