@@ -8,6 +8,7 @@ Environment:
   ARCHIL_BIN         directory with `archild` and `archil` (required)
   ARCHIL_E2E_TMP     where the temporary directories go; default /var/tmp
   ARCHIL_E2E_KEEP    1: keep the directory of a failed test
+  ARCHIL_E2E_MOUNT   options of the mount that `start` makes, such as `--exclusive`: a test's variant
   ARCHIL_TEST_SEED   seed of random tests; ARCHIL_TEST_LONG=1: more rounds
 """
 import contextlib
@@ -27,6 +28,7 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TMP = os.environ.get("ARCHIL_E2E_TMP", "/var/tmp")
+MOUNT_OPTIONS = os.environ.get("ARCHIL_E2E_MOUNT", "").split()
 LONG = os.environ.get("ARCHIL_TEST_LONG") == "1"
 # Limit of one step that no test thinks about.
 STEP = 120
@@ -456,7 +458,7 @@ class ClusterTest(unittest.TestCase):
         """Server, disk and mount in one go. Returns the mount."""
         self.cluster.start_server()
         self.cluster.create_disk(disk)
-        return self.cluster.mount(disk, "mnt", *mount_args)
+        return self.cluster.mount(disk, "mnt", *MOUNT_OPTIONS, *mount_args)
 
 
 def main(limit):

@@ -1,6 +1,6 @@
 """What the suites of system-call checks share: one mount for all tests of a class, and words that count checks.
 
-ARCHIL_SMOKE_MOUNT holds further arguments of `archil mount`. With ARCHIL_SMOKE_DIR the checks run in that directory of the host instead, which proves the checks themselves.
+ARCHIL_E2E_MOUNT holds further arguments of `archil mount`. With ARCHIL_SMOKE_DIR the checks run in that directory of the host instead, which proves the checks themselves.
 """
 import ctypes
 import errno
@@ -45,7 +45,7 @@ class PosixCase(unittest.TestCase):
         try:
             cls.cluster.start_server()
             cls.cluster.create_disk()
-            cls.mount = cls.cluster.mount("d", "mnt", *os.environ.get("ARCHIL_SMOKE_MOUNT", "").split())
+            cls.mount = cls.cluster.mount("d", "mnt", *harness.MOUNT_OPTIONS)
         except BaseException:
             cls.cluster.show_logs()
             cls.cluster.close()

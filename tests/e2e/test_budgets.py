@@ -19,6 +19,14 @@ def make_files(root, files=FILES, folders=FOLDERS):
 
 
 class Budgets(harness.ClusterTest):
+    options = ()  # of the mount
+    per_small_file = 6.1  # 6 a file, and the directories
+    per_cached_read = 2.1
+    per_clone = 9.5
+
+    def start(self, *args):
+        return super().start(*self.options, *args)
+
     def spent(self, before):
         delta = harness.difference(before, self.mount.metrics())
         harness.log({k: v for k, v in sorted(delta.items()) if k.startswith(("upcall_", "rpc_", "ops_", "commit", "append"))})
@@ -26,24 +34,45 @@ class Budgets(harness.ClusterTest):
 
     def test_small_files(self):
         self.mount = self.start()
+        make_files(self.mount.path, 1, 1)  # the kernel learns what it need not ask
+        os.rename(os.path.join(self.mount.path, "d0"), os.path.join(self.mount.path, "warm"))
+        with open(os.path.join(self.mount.path, "warm", "f0"), "rb") as f:
+            f.read()
         before = self.mount.metrics()
         make_files(self.mount.path)
         self.mount.sync()
         delta = self.spent(before)
         per_file = harness.upcalls(delta) / FILES
         harness.log(f"{per_file:.2f} upcalls a file, {delta['commits']} commits")
-        self.assertLessEqual(per_file, 6.1)  # 6 a file, and the directories
+        self.assertLessEqual(per_file, self.per_small_file)
         self.assertGreater(per_file, 1)
         self.assertLess(delta["commits"], 50)
         self.assertGreater(delta["commits"], 0)
         self.assertLess(harness.rpcs(delta), FILES / 10)
+
+        def read_all():
+            for i in range(FILES // FOLDERS):
+                with open(os.path.join(self.mount.path, "d0", f"f{i}"), "rb", buffering=0) as f:
+                    self.assertEqual(len(f.read(2000)), 1000)
+        read_all()
+        read_all()  # the times of the first reading are asked for
+        before = self.mount.metrics()
+        read_all()
+        per_file = harness.upcalls(self.spent(before)) / (FILES // FOLDERS)
+        harness.log(f"cached open, read, close: {per_file:.2f} upcalls")
+        self.assertLessEqual(per_file, self.per_cached_read)
         self.mount.unmount()
 
     def test_warm_git_status(self):
         repo = harness.sample_repo(self.cluster.path("sample.git"), 5000)
         self.mount = self.start()
         work = os.path.join(self.mount.path, "work")
+        before = self.mount.metrics()
         self.cluster.git("clone", "--quiet", "--no-hardlinks", repo, work)
+        delta = self.spent(before)
+        cloned = harness.upcalls(delta) / len(self.cluster.git("ls-files", cwd=work).out.splitlines())
+        harness.log(f"clone: {cloned:.2f} upcalls a file")
+        self.assertLessEqual(cloned, self.per_clone)
         # git reads files again that are as young as its index, in whole seconds: only then it is warm.
         for _ in range(2):
             time.sleep(1.1)
@@ -91,6 +120,24 @@ class Budgets(harness.ClusterTest):
             os.fsync(fd)  # nothing new
             self.assertEqual(harness.rpcs(self.spent(before)), 0)
         os.close(fd)
+        self.mount.unmount()
+
+
+class ExclusiveBudgets(Budgets):
+    options = ("--exclusive",)
+    per_small_file = 4.1
+    per_cached_read = 0.02
+    per_clone = 8.5
+
+    def test_removing_a_tree(self):
+        self.mount = self.start()
+        make_files(self.mount.path, 2000, 20)
+        self.mount.sync()
+        before = self.mount.metrics()
+        self.cluster.run(["rm", "-rf", *(os.path.join(self.mount.path, f"d{d}") for d in range(20))])
+        self.mount.sync()
+        delta = self.spent(before)
+        self.assertLessEqual(harness.upcalls(delta) / 2020, 2.5)
         self.mount.unmount()
 
 

@@ -63,6 +63,14 @@ Variant Servers() {
   return v;
 }
 
+Variant Exclusive() {
+  Variant v = Plain();
+  v.name = "Exclusive";
+  v.setup.mount.sharing = Sharing::kExclusive;
+  v.setup.mount.references_are_opens = true;
+  return v;
+}
+
 class ModelCrash : public ::testing::TestWithParam<Variant (*)()> {};
 
 TEST_P(ModelCrash, LeavesWhatIsAllowed) {
@@ -79,7 +87,7 @@ TEST_P(ModelCrash, LeavesWhatIsAllowed) {
   EXPECT_GT(totals.lost_events, Seeds(3).size());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ModelCrash, ::testing::Values(&Plain, &Tiny, &Lazy, &Servers),
+INSTANTIATE_TEST_SUITE_P(All, ModelCrash, ::testing::Values(&Plain, &Tiny, &Lazy, &Servers, &Exclusive),
                          [](const auto& info) { return std::string(info.param().name); });
 
 }  // namespace

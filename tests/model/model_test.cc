@@ -84,6 +84,16 @@ Variant Restarts() {
   return v;
 }
 
+// The kernel's side says neither open nor close: what has references is in use.
+Variant Exclusive() {
+  Variant v = Lazy();
+  v.name = "Exclusive";
+  v.setup.mount.sharing = Sharing::kExclusive;
+  v.setup.mount.references_are_opens = true;
+  v.setup.mount.flush_after = absl::Milliseconds(5);
+  return v;
+}
+
 class Model : public ::testing::TestWithParam<Variant (*)()> {
  protected:
   void Run(uint64_t seeds, int steps) {
@@ -109,7 +119,7 @@ class Model : public ::testing::TestWithParam<Variant (*)()> {
 
 TEST_P(Model, AgreesWithTheReference) { Run(2, 800); }
 
-INSTANTIATE_TEST_SUITE_P(All, Model, ::testing::Values(&Plain, &Tiny, &Eager, &Lazy, &Forgetful, &Lossy, &Restarts),
+INSTANTIATE_TEST_SUITE_P(All, Model, ::testing::Values(&Plain, &Tiny, &Eager, &Lazy, &Forgetful, &Lossy, &Restarts, &Exclusive),
                          [](const auto& info) { return std::string(info.param().name); });
 
 }  // namespace

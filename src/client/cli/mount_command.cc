@@ -25,7 +25,7 @@ namespace archil::cli {
 namespace {
 
 constexpr std::string_view kUsage =
-    "archil mount DISK[@BRANCH][:/SUBDIR] MOUNTPOINT [--server HOST:PORT] [--read-only] [--exclusive [--force] | --conditional] [--foreground] "
+    "archil mount DISK[@BRANCH][:/SUBDIR] MOUNTPOINT [--server HOST:PORT] [--read-only] [--exclusive [--force] [--kernel-writeback] | --conditional] [--foreground] "
     "[--cache-mb N] [--flush-after 1s] [--flush-ops N] [--lease 15s] [--recovery-dir DIR] [--log-level debug|info|warning|error] [--log-file PATH]";
 
 // DISK[@BRANCH][:/SUBDIR]
@@ -64,6 +64,11 @@ Status ParsePlan(const Args& args, MountPlan* plan) {
   config.conditional = args.Has("conditional");
   if (config.conditional && config.sharing == Sharing::kExclusive) {
     return Error(Code::kInvalid, "--conditional holds nothing and --exclusive holds everything: choose one");
+  }
+  config.references_are_opens = config.sharing == Sharing::kExclusive;
+  config.kernel_writeback = args.Has("kernel-writeback");
+  if (config.kernel_writeback && config.sharing != Sharing::kExclusive) {
+    return Error(Code::kInvalid, "--kernel-writeback goes with --exclusive: the kernel would not see what others change");
   }
   ARCHIL_ASSIGN_OR_RETURN(const uint64_t cache_mb, args.GetNumber("cache-mb", config.cache_bytes >> 20));
   if (cache_mb == 0 || cache_mb > (1 << 20)) return Error(Code::kInvalid, "--cache-mb: 1 to 1048576");
@@ -173,7 +178,7 @@ int Serve(MountPlan plan, const std::function<void(const Report&)>& report) {
 
 int MountCommand(const Argv& argv) {
   const Result<Args> args =
-      Args::Parse(argv, {{"server"}, {"read-only", false}, {"exclusive", false}, {"conditional", false}, {"force", false}, {"foreground", false}, {"cache-mb"}, {"flush-after"}, {"flush-ops"},
+      Args::Parse(argv, {{"server"}, {"read-only", false}, {"exclusive", false}, {"conditional", false}, {"force", false}, {"kernel-writeback", false}, {"foreground", false}, {"cache-mb"}, {"flush-after"}, {"flush-ops"},
                          {"lease"}, {"recovery-dir"}, {"log-level"}, {"log-file"}, {"poll-us"}}, 2, 2);
   if (!args.ok()) return Refuse(kExitUsage, args.error().message(), kUsage);
   MountPlan plan;

@@ -110,7 +110,7 @@ Refusal MountDaemon::MountKernel() {
   options.fsname = plan_.DiskName();
   options.read_only = plan_.config.read_only;
   options.poll_for = plan_.poll_for;
-  options.locks_through_daemon = plan_.config.sharing == Sharing::kShared;
+  options.personality = plan_.FusePersonality();
   fuse_ = FuseMount::Create(scheduler_, options);
   mount_->SetKernelCache(&fuse_->kernel_cache());
   const Status started = fuse_->Start(mount_->fs());

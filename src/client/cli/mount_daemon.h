@@ -24,6 +24,10 @@ struct MountPlan {
   MountConfig config;
   absl::Duration poll_for = absl::Microseconds(50);
 
+  Personality FusePersonality() const {
+    if (config.sharing == Sharing::kShared) return Personality::kShared;
+    return config.kernel_writeback ? Personality::kExclusiveWriteback : Personality::kExclusive;
+  }
   std::string DiskName() const { return config.branch == "main" ? config.disk : config.disk + "@" + config.branch; }
 };
 

@@ -76,6 +76,8 @@ Json MountDaemon::StatusJson() {
   j.Set("subdir", plan_.config.subdir);
   j.Set("server", plan_.server);
   j.Set("read_only", plan_.config.read_only);
+  j.Set("exclusive", plan_.config.sharing == Sharing::kExclusive);
+  j.Set("kernel_writeback", plan_.config.kernel_writeback);
   j.Set("pid", static_cast<uint64_t>(getpid()));
   j.Set("session", mount_->session().value);
   j.Set("state", ending_ ? "unmounting" : s.state);

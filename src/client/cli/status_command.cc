@@ -22,7 +22,12 @@ std::string DiskName(const Json& s) {
 
 void PrintStatus(const Json& s) {
   auto line = [](std::string_view name, const std::string& value) { fmt::print("  {:<12} {}\n", name, value); };
-  fmt::print("{} on {}{}\n", DiskName(s), s.GetString("mountpoint"), s.GetBool("read_only") ? " (read-only)" : "");
+  std::string how;
+  for (const auto& [key, word] : {std::pair("read_only", " (read-only)"), std::pair("exclusive", " (exclusive)"),
+                                  std::pair("kernel_writeback", " (kernel write-back)")}) {
+    if (s.GetBool(key)) how += word;
+  }
+  fmt::print("{} on {}{}\n", DiskName(s), s.GetString("mountpoint"), how);
   const std::string detail = s.GetString("state_detail");
   line("state", s.GetString("state") + (detail.empty() ? "" : ": " + detail));
   if (s.Find("pid") == nullptr) return;

@@ -59,6 +59,7 @@ struct SetAttrRequest {
   enum Field : uint32_t {
     kMode = 1, kUid = 2, kGid = 4, kSize = 8, kAtime = 16, kMtime = 32, kAtimeNow = 64, kMtimeNow = 128,
     kKillSetId = 256,  // also clear set-id bits as a write by an unprivileged user does
+    kCtime = 512,      // of a caller that keeps the times (MountConfig::kernel_writeback): not below the one that is there
   };
   uint32_t fields = 0;
   uint32_t mode = 0;
@@ -67,6 +68,7 @@ struct SetAttrRequest {
   uint64_t size = 0;
   Timestamp atime;
   Timestamp mtime;
+  Timestamp ctime;
 };
 
 // Bytes of a read as slices of cached buffers, no copy; total may be short only at the end of the file.

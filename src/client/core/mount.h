@@ -28,6 +28,11 @@ struct MountConfig {
   Sharing sharing = Sharing::kShared;
   bool force = false;        // fences who stands in the way of the mount
   bool conditional = false;  // every operation is applied at the server, nothing is kept; with kShared
+  // The kernel's side of an exclusive mount (client/fuse/personality.h). It tells neither Open nor Release: a file may be open as long
+  // as it has references.
+  bool references_are_opens = false;
+  // It keeps written pages, sizes and times of files, and hands them in later: a write does not move times, Sync asks for them.
+  bool kernel_writeback = false;
   std::string client_name;
   SessionKey key;  // zero: made from `random`
   SessionId predecessor;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <linux/fuse.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -53,10 +54,6 @@ Status MountError(const FuseOptions& options, int err) {
                                           options.mountpoint, options.mountpoint));
   }
   return ErrnoError(err == 0 ? EIO : err, fmt::format("mounting on {}", options.mountpoint));
-}
-
-LockKeeper LockKeeperOf(const FuseOptions& options) {
-  return options.locks_through_daemon ? LockKeeper::kDaemon : LockKeeper::kKernel;
 }
 
 class FuseMountImpl final : public FuseMount {
@@ -128,6 +125,11 @@ Status FuseMountImpl::Start(FsApi& fs) {
     Abort();
     return Error(Code::kIo, fmt::format("the kernel did not start the mount on {}", options_.mountpoint));
   }
+  if (const uint64_t missing = InitPolicyOf(options_.personality).must & ~init_flags_.load(); missing != 0) {
+    Abort();
+    return Error(Code::kNotSupported,
+                 fmt::format("this kernel's FUSE lacks {}", fmt::join(InitFlagNames(missing), ", ")));
+  }
   if (const std::optional<MountEntry> mount = FindMount(options_.mountpoint)) {
     connection_ = mount->device_minor;
     EnlargeReadahead(*mount);
@@ -143,7 +145,7 @@ Status FuseMountImpl::MountAndPrepare() {
   char dash_o[] = "-o";
   char* argv[] = {name, dash_o, mount_options.data(), nullptr};
   fuse_args args = {3, argv, 0};
-  const fuse_lowlevel_ops ops = fuse::Handlers(LockKeeperOf(options_));
+  const fuse_lowlevel_ops ops = fuse::Handlers(options_.personality);
   se_ = fuse_session_new(&args, &ops, sizeof(ops), &session_);
   fuse_opt_free_args(&args);
   if (se_ == nullptr) return Error(Code::kInternal, "libfuse refuses the options " + mount_options);
@@ -256,7 +258,7 @@ ssize_t FuseMountImpl::SendHook(int fd, iovec* iov, int count, void* userdata) {
 
 ssize_t FuseMountImpl::Send(int fd, iovec* iov, int count) {
   if (in_init_.load(std::memory_order_relaxed) && count == 2 && iov[1].iov_len >= sizeof(fuse_init_out)) {
-    init_flags_ = CorrectInitReply(iov[1].iov_base, iov[1].iov_len, offered_, DefaultInitPolicy(LockKeeperOf(options_)));
+    init_flags_ = CorrectInitReply(iov[1].iov_base, iov[1].iov_len, offered_, InitPolicyOf(options_.personality));
   }
   const ssize_t n = writev(fd, iov, count);
   // After an unmount or abort nobody wants the answer; to libfuse that is an interrupted request.

@@ -14,6 +14,7 @@
 
 #include "absl/time/time.h"
 #include "client/core/fs_api.h"
+#include "client/fuse/personality.h"
 #include "common/base/result.h"
 #include "common/env/sched.h"
 
@@ -26,8 +27,8 @@ struct FuseOptions {
   bool allow_other = true;
   // How long the reader polls after an answer; zero: it sleeps at once.
   absl::Duration poll_for = absl::Microseconds(50);
-  // File locks and FLUSH come to the daemon (shared mounts); else locks are the kernel's, and FLUSH is not sent.
-  bool locks_through_daemon = false;
+  // Exclusive: `fs` must take what is referenced for open (MountConfig::references_are_opens).
+  Personality personality = Personality::kShared;
   size_t max_lock_waiters = 1024;  // locks that may be waited for at the same time, a thread each; then ENOLCK
   size_t max_workers = 64;
   absl::Duration worker_idle_end = absl::Seconds(10);

@@ -114,6 +114,7 @@ void OnSetAttr(fuse_req_t req, fuse_ino_t ino, struct stat* attr, int to_set, fu
   // The kernel sets ATIME beside ATIME_NOW; only one of ours is meant.
   take(FUSE_SET_ATTR_ATIME, to_set & FUSE_SET_ATTR_ATIME_NOW ? SetAttrRequest::kAtimeNow : SetAttrRequest::kAtime);
   take(FUSE_SET_ATTR_MTIME, to_set & FUSE_SET_ATTR_MTIME_NOW ? SetAttrRequest::kMtimeNow : SetAttrRequest::kMtime);
+  take(FUSE_SET_ATTR_CTIME, SetAttrRequest::kCtime);  // sent where the kernel keeps the times
   if (s.current().kill_set_id) r.fields |= SetAttrRequest::kKillSetId;
   r.mode = attr->st_mode & 07777;
   r.uid = attr->st_uid;
@@ -121,6 +122,7 @@ void OnSetAttr(fuse_req_t req, fuse_ino_t ino, struct stat* attr, int to_set, fu
   r.size = static_cast<uint64_t>(attr->st_size);
   r.atime = TimestampOf(attr->st_atim);
   r.mtime = TimestampOf(attr->st_mtim);
+  r.ctime = TimestampOf(attr->st_ctim);
   s.Run(req, SetAttr, s.InodeOf(ino), r);
 }
 
@@ -292,15 +294,14 @@ void OnRead(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file
 
 void OnWrite(fuse_req_t req, fuse_ino_t ino, const char* data, size_t size, off_t offset, fuse_file_info* fi) {
   Session& s = SessionOf(req);
-  // A page that is written back has its own offset, whatever the handle that the kernel guesses was opened with.
-  const bool append = (fi->flags & O_APPEND) && !s.current().from_page_cache;
+  // A page that is written back has its own offset, whatever the handle that the kernel guesses was opened with. Nor is the size
+  // known here where the kernel keeps written pages.
+  const bool kernel_knows = s.current().from_page_cache || s.personality() == Personality::kExclusiveWriteback;
+  const bool append = (fi->flags & O_APPEND) && !kernel_knows;
   // Nor is the handle that it guesses the one through which the page was written.
   const HandleId handle = s.current().from_page_cache ? 0 : fi->fh;
   s.Run(req, Write, s.InodeOf(ino), handle, static_cast<uint64_t>(offset), View(data, size), append, s.current().kill_set_id);
 }
-
-// The kernel sends no more FLUSH after this answer: close(2) has nothing to wait for, locks are the kernel's.
-void OnFlush(fuse_req_t req, fuse_ino_t, fuse_file_info*) { fuse_reply_err(req, ENOSYS); }
 
 void OnRelease(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) {
   Session& s = SessionOf(req);
@@ -478,7 +479,7 @@ void OnInit(void*, fuse_conn_info* conn) {
   conn->want &= ~(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE | FUSE_CAP_WRITEBACK_CACHE |
                   FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS);
   conn->want |= conn->capable & (FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_CACHE_SYMLINKS |
-                                 FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_READ |
+                                 FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_ASYNC_READ |
                                  FUSE_CAP_NO_OPENDIR_SUPPORT | FUSE_CAP_ASYNC_DIO);
   conn->max_write = 1 << 20;
   conn->max_background = 64;
@@ -487,7 +488,7 @@ void OnInit(void*, fuse_conn_info* conn) {
 
 }  // namespace
 
-fuse_lowlevel_ops Handlers(LockKeeper locks) {
+fuse_lowlevel_ops Handlers(Personality personality) {
   fuse_lowlevel_ops ops = {};
   ops.init = OnInit;
   ops.lookup = OnLookup;
@@ -506,7 +507,6 @@ fuse_lowlevel_ops Handlers(LockKeeper locks) {
   ops.open = OnOpen;
   ops.read = OnRead;
   ops.write = OnWrite;
-  ops.flush = OnFlush;
   ops.release = OnRelease;
   ops.fsync = OnFsync;
   ops.opendir = OnOpenDir;
@@ -523,7 +523,11 @@ fuse_lowlevel_ops Handlers(LockKeeper locks) {
   ops.fallocate = OnFallocate;
   ops.lseek = OnLseek;
   // Left out, so that libfuse answers ENOSYS and the kernel stops asking: poll, bmap, copy_file_range, access.
-  if (locks == LockKeeper::kDaemon) AddLockHandlers(&ops);
+  if (personality == Personality::kShared) {
+    AddLockHandlers(&ops);
+  } else {
+    AddExclusiveHandlers(personality, &ops);
+  }
   return ops;
 }
 

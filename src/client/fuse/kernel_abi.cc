@@ -122,16 +122,23 @@ RequestPeek Peek(const void* request, size_t size) {
   return peek;
 }
 
-InitPolicy DefaultInitPolicy(LockKeeper locks) {
+InitPolicy InitPolicyOf(Personality personality) {
   InitPolicy policy;
-  policy.want = FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_ATOMIC_O_TRUNC | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO |
+  policy.want = FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO |
                 FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS | FUSE_CACHE_SYMLINKS | FUSE_NO_OPENDIR_SUPPORT |
                 FUSE_EXPLICIT_INVAL_DATA | FUSE_HANDLE_KILLPRIV_V2 | kDirectIoAllowMmap;
   // HANDLE_KILLPRIV would make every write clear set-id bits, whoever writes; with V2 the kernel says when.
-  // Write-back caching would hide dirty data from the core.
-  policy.refuse = FUSE_AUTO_INVAL_DATA | FUSE_HANDLE_KILLPRIV | FUSE_WRITEBACK_CACHE | FUSE_POSIX_ACL | FUSE_DONT_MASK |
+  policy.refuse = FUSE_AUTO_INVAL_DATA | FUSE_HANDLE_KILLPRIV | FUSE_POSIX_ACL | FUSE_DONT_MASK |
                   FUSE_EXPORT_SUPPORT | FUSE_SPLICE_READ | FUSE_SPLICE_WRITE | FUSE_SPLICE_MOVE;
-  (locks == LockKeeper::kDaemon ? policy.want : policy.refuse) |= FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS;
+  // Without OPEN nobody would truncate: with this flag the kernel leaves it to OPEN.
+  constexpr uint64_t kShared = FUSE_ATOMIC_O_TRUNC | FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS;
+  const bool shared = personality == Personality::kShared;
+  policy.must = shared ? FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS : FUSE_NO_OPEN_SUPPORT;
+  (shared ? policy.want : policy.refuse) |= kShared;
+  // Write-back caching hides dirty data from the core, and the kernel would not see what others make of a file.
+  const bool writeback = personality == Personality::kExclusiveWriteback;
+  (writeback ? policy.must : policy.refuse) |= FUSE_WRITEBACK_CACHE;
+  policy.want |= policy.must;
   return policy;
 }
 

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "client/fuse/personality.h"
+
 namespace archil {
 
 // Opcodes above this are counted together as "other".
@@ -34,9 +36,9 @@ RequestPeek Peek(const void* request, size_t size);
 struct InitPolicy {
   uint64_t want = 0;    // set if offered
   uint64_t refuse = 0;  // cleared whatever libfuse chose
+  uint64_t must = 0;    // of `want`: a mount without them would not keep its promises
 };
-enum class LockKeeper : uint8_t { kKernel, kDaemon };  // who decides about flock and fcntl locks
-InitPolicy DefaultInitPolicy(LockKeeper locks);
+InitPolicy InitPolicyOf(Personality personality);
 
 // Corrects the flags in `reply` (a struct fuse_init_out of `size` bytes). Returns the flags in force; a reply too short
 // to hold them is left alone and gives 0.

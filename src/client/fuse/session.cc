@@ -4,7 +4,7 @@ namespace archil::fuse {
 
 Session::Session(Scheduler& scheduler, void* owner, const FuseOptions& options)
     : owner_(owner),
-      locks_(options.locks_through_daemon ? LockKeeper::kDaemon : LockKeeper::kKernel),
+      personality_(options.personality),
       max_lock_waiters_(options.max_lock_waiters),
       waiting_(scheduler, HasSigkillPending, [this] { fs_->WakeWaiters(); }),
       pool_(scheduler, options.max_workers, options.worker_idle_end),

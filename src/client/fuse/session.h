@@ -86,7 +86,7 @@ class Session {
   WorkerPool& pool() { return pool_; }
   WorkerPool& lock_pool() { return lock_pool_; }
   size_t lock_waiters() const { return lock_waiters_.load(); }
-  LockKeeper locks() const { return locks_; }
+  Personality personality() const { return personality_; }
   uint64_t upcalls(uint32_t opcode) const { return upcalls_[opcode].load(std::memory_order_relaxed); }
   uint64_t handed_over() const { return handed_over_.load(std::memory_order_relaxed); }
 
@@ -122,7 +122,7 @@ class Session {
   }
 
   void* const owner_;
-  const LockKeeper locks_;
+  const Personality personality_;
   const size_t max_lock_waiters_;
   FsApi* fs_ = nullptr;
   InodeId root_;
@@ -138,8 +138,10 @@ class Session {
 inline Session& SessionOf(fuse_req_t req) { return *static_cast<Session*>(fuse_req_userdata(req)); }
 
 // The handlers; their userdata is a Session.
-fuse_lowlevel_ops Handlers(LockKeeper locks);
-// Of them those for locks and FLUSH, where they come to the daemon.
+fuse_lowlevel_ops Handlers(Personality personality);
+// Of shared mounts: those for locks and FLUSH.
 void AddLockHandlers(fuse_lowlevel_ops* ops);
+// Of exclusive mounts: in the place of what opens and closes files.
+void AddExclusiveHandlers(Personality personality, fuse_lowlevel_ops* ops);
 
 }  // namespace archil::fuse

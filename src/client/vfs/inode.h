@@ -38,6 +38,7 @@ struct Inode {
   uint32_t opens = 0;    // open handles
   uint32_t pins = 0;     // calls that released the lock and come back to it
   bool orphan = false;   // unlinked while open: ReleaseOrphanOp is due at the last close
+  Seq orphaned_by;       // the op that made it one
   bool mapped = false;   // `map` knows every chunk (born here), so allocated bytes are exact
 
   Seq last_op;  // newest op of the log that touches it; above the durable one it cannot leave memory

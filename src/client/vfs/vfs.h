@@ -257,6 +257,10 @@ class Vfs final : public FsApi {
   bool OnlyOurs(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   // Right before the op that removes the inode's last name: bytes that others may still read get their place before it.
   void BeforeLastName(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // Somebody may use it without a name.
+  bool InUse(const Inode& inode) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // It is not in use any more: what was kept for that goes.
+  void LastUse(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   // The inode lost its last name.
   void LostLastName(Inode& inode, bool still_open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   RenameDecision CheckRename(const Inode& from_dir, const Inode& to_dir, const Inode& moved, const Inode* victim,
@@ -273,6 +277,8 @@ class Vfs final : public FsApi {
   Status CheckSpace(const OpContext& ctx, uint64_t bytes, uint64_t inodes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   static void AppendZeros(uint64_t length, std::vector<Buffer>& out);
   Status FsyncInode(const OpContext& ctx, InodeId ino);
+  // What the kernel keeps of written files comes here before this returns.
+  Status DrainKernel(const OpContext& ctx);
 
   // --- answers
   Attr AttrOf(const Inode& inode) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);

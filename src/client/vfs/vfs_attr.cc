@@ -72,7 +72,7 @@ Result<AttrReply> Vfs::SetAttr(const OpContext& ctx, InodeId ino, const SetAttrR
     if (inode.map && inode.map->dirty_bytes() > 0) wb_.Take(inode);
     SetAttrOp op;
     op.ino = ino;
-    op.now = NextTime();
+    op.now = (request.fields & F::kCtime) ? std::max(request.ctime, inode.attr.ctime) : NextTime();
     Attr& attr = inode.attr;
     if (request.fields & F::kMode) {
       op.fields |= SetAttrOp::kMode;
@@ -97,7 +97,7 @@ Result<AttrReply> Vfs::SetAttr(const OpContext& ctx, InodeId ino, const SetAttrR
     if (resize) {
       op.fields |= SetAttrOp::kSize | SetAttrOp::kMtime;
       Resize(inode, request.size);
-      attr.mtime = op.now;
+      if (!config_.kernel_writeback) attr.mtime = op.now;
     }
     if (request.fields & (F::kAtime | F::kAtimeNow)) {
       op.fields |= SetAttrOp::kAtime;

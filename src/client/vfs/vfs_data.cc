@@ -66,18 +66,27 @@ void Vfs::Release(InodeId ino, HandleId handle) {
   Inode* inode = wb_.state_.Find(ino);
   if (inode == nullptr) return;
   if (--inode->opens > 0) return;
-  if (inode->orphan || inode->told_open) {
-    // Others may have it open still: what was written here is theirs to read.
-    const bool forget = inode->orphan && OnlyOurs(*inode);
-    inode->orphan = inode->told_open = false;
-    if (!forget) wb_.Take(*inode);
-    if (!wb_.state_.broken) wb_.Log(ReleaseOrphanOp{ino}, {inode});
-    if (forget && inode->map) wb_.Discard(*inode);
-  }
+  if (!InUse(*inode)) LastUse(*inode);
   if (inode->lookups == 0) {
     wb_.state_.droppable.push_back(ino);
     Trim();
   }
+}
+
+bool Vfs::InUse(const Inode& inode) const {
+  return inode.opens > 0 || (config_.references_are_opens && inode.is_file() && inode.lookups > 0);
+}
+
+void Vfs::LastUse(Inode& inode) {
+  if (!inode.orphan && !inode.told_open) return;
+  // Others may have it open still: what was written here is theirs to read.
+  const bool forget = inode.orphan && OnlyOurs(inode);
+  if (!forget) wb_.Take(inode);
+  // Most go right after their name: then the server need not hear that they were in use.
+  const bool unheard = inode.orphan && !inode.told_open && inode.last_op == inode.orphaned_by && wb_.state_.log.UseEnded(inode.last_op);
+  inode.orphan = inode.told_open = false;
+  if (!unheard && !wb_.state_.broken) wb_.Log(ReleaseOrphanOp{inode.ino()}, {&inode});
+  if (forget && inode.map) wb_.Discard(inode);
 }
 
 Result<ReadReply> Vfs::Read(const OpContext& ctx, InodeId ino, uint64_t offset, size_t length) {
@@ -192,9 +201,9 @@ Result<size_t> Vfs::Write(const OpContext& ctx, InodeId ino, uint64_t offset, st
     const uint64_t before = Writeback::MemoryOf(inode);
     inode.map->Write(at, data);
     inode.attr.size = std::max<uint64_t>(inode.attr.size, at + data.size());
-    inode.attr.mtime = inode.attr.ctime = NextTime();
+    if (!config_.kernel_writeback) inode.attr.mtime = inode.attr.ctime = NextTime();
     ++inode.attr.change;
-    DropCapability(inode, inode.attr.mtime);
+    DropCapability(inode, inode.attr.ctime);
     if (kill_set_id) {
       const uint32_t cleared = SetIdClearedByWrite(inode.attr.type, inode.attr.mode);
       inode.clear_mode |= cleared;
@@ -248,8 +257,28 @@ Status Vfs::FsyncDir(const OpContext& ctx, InodeId ino) {
   return report.ok() ? Ok() : Status(report.error());
 }
 
+Status Vfs::DrainKernel(const OpContext& ctx) {
+  if (!config_.kernel_writeback || kernel_ == nullptr) return Ok();
+  if (!ctx.may_block) return Code::kWouldBlock;
+  std::vector<KernelCache::Drop> files;
+  {
+    MutexLock lock(wb_.state_.mu);
+    for (const auto& [ino, inode] : wb_.state_.inodes) {
+      if (inode->is_file() && inode->lookups > 0) files.push_back({ino});
+    }
+  }
+  bool given_up = false;
+  kernel_->DropNow(KernelCache::Names::kKeep, files, [&] {
+    MutexLock lock(wb_.state_.mu);
+    given_up = wb_.state_.broken || ctx.cancelled() || env_.scheduler.clock().Boot() >= ctx.deadline;
+    return given_up;
+  });
+  return given_up ? Status(Error(Code::kIo, "the kernel did not hand in what it keeps of written files")) : Ok();
+}
+
 Result<SyncReport> Vfs::Sync(const OpContext& outer) {
   const OpContext ctx = outer.WithDeadline(env_.scheduler.clock().Boot() + config_.fsync_deadline);
+  ARCHIL_RETURN_IF_ERROR(DrainKernel(ctx));
   MutexLock lock(wb_.state_.mu);
   if (wb_.state_.broken) return Error(Code::kIo, wb_.state_.broken_reason);
   const uint64_t dirty = wb_.dirty_bytes();
@@ -296,9 +325,14 @@ Status Vfs::Fallocate(const OpContext& ctx, InodeId ino, FallocateMode mode, uin
     inode->map->Clear(offset, op.length, op.kind);
     wb_.MapChanged(*inode, before);
     inode->attr.size = op.size;
-    inode->attr.mtime = inode->attr.ctime = op.now;
+    if (!config_.kernel_writeback) inode->attr.mtime = op.now;
+    inode->attr.ctime = op.now;
     ++inode->attr.change;
-    if (inode->attr.nlink > 0 || inode->orphan) wb_.Log(std::move(op), {inode});
+    if (inode->attr.nlink > 0 || inode->orphan) {
+      SetAttrOp keep{.ino = ino, .fields = SetAttrOp::kMtime, .mtime = inode->attr.mtime, .now = op.now};
+      wb_.Log(std::move(op), {inode});
+      if (config_.kernel_writeback) wb_.Log(std::move(keep), {inode});
+    }
     return Ok();
   }
 }

@@ -111,7 +111,7 @@ void Vfs::Refresh(Inode& inode, const InodeInfo& info) {
     inode.mapped = false;
   }
   // Its last name was removed on another mount while it is open here: the server knows that (docs/delegation.md).
-  if (info.attr.nlink == 0 && (inode.opens > 0 || inode.told_open)) inode.orphan = true;
+  if (info.attr.nlink == 0 && (InUse(inode) || inode.told_open)) inode.orphan = true;
   inode.valid = true;
   // No change of ours may look older than what others did.
   wb_.state_.last_time = std::max(wb_.state_.last_time, info.attr.ctime);

@@ -92,6 +92,7 @@ void Vfs::Forget(InodeId ino, uint64_t count) {
   if (inode == nullptr || ino == root_) return;
   inode->lookups -= std::min(inode->lookups, count);
   if (inode->lookups > 0) return;
+  if (config_.references_are_opens && !InUse(*inode)) LastUse(*inode);
   const bool shrinking = env_.scheduler.clock().Boot() < shrink_until_;
   if ((inode->attr.nlink == 0 || shrinking) && wb_.state_.Droppable(*inode)) {
     const InodeId home = inode->home;
@@ -195,6 +196,7 @@ void Vfs::LostLastName(Inode& inode, bool still_open) {
   Uncover(inode);
   if (still_open) {
     inode.orphan = true;
+    inode.orphaned_by = inode.last_op;
     return;
   }
   if (inode.map && OnlyOurs(inode)) wb_.Discard(inode);
@@ -365,7 +367,7 @@ Status Vfs::Unlink(const OpContext& ctx, InodeId parent, std::string_view name) 
     --dir->attr.size;
     TouchDir(*dir, now);
     const bool last = inode->attr.nlink == 0;
-    const bool still_open = last && inode->opens > 0;
+    const bool still_open = last && InUse(*inode);
     wb_.Log(UnlinkOp{parent, std::string(name), inode->ino(), still_open, now}, {inode, dir});
     if (last) {
       LostLastName(*inode, still_open);
@@ -532,7 +534,7 @@ void Vfs::ApplyRename(Inode& from_dir, std::string_view name, Inode& to_dir, std
         --victim->attr.nlink;
       }
       last = victim->attr.nlink == 0;
-      op.victim_still_open = last && victim->opens > 0;
+      op.victim_still_open = last && InUse(*victim);
       to_dir.dir->Replace(new_name, moved.ino(), moved.attr.type);
     } else {
       to_dir.dir->Insert(new_name, moved.ino(), moved.attr.type);

@@ -32,6 +32,8 @@ class MountTest : public ::testing::Test {
     config.cache_bytes = 4 << 20;
     config.predecessor = last_;
     config.predecessor_key = last_key_;
+    config.references_are_opens = config.kernel_writeback = exclusive_;
+    if (exclusive_) config.sharing = Sharing::kExclusive;
     auto mount = Mount::Open(MountEnv{RealScheduler(), *random_, cluster_.meta(), cluster_.data()}, config);
     ASSERT_TRUE(mount.ok()) << mount.error().ToString();
     mount_ = std::move(*mount);
@@ -81,6 +83,7 @@ class MountTest : public ::testing::Test {
   test::MemCluster cluster_;
   std::unique_ptr<Random> random_;
   absl::Duration flush_after_ = absl::Hours(1);
+  bool exclusive_ = false;  // for mounts opened from then on
   SessionId last_;
   SessionKey last_key_;
   std::unique_ptr<Mount> mount_;
@@ -174,6 +177,62 @@ TEST_F(MountTest, UnlinkedButOpenStaysReadableAndGoesAtTheEnd) {
   fs().Release(made.entry.attr.ino, made.open.handle);
   ASSERT_TRUE(fs().Sync(OpContext{}).ok());
   EXPECT_EQ(fs().StatFs(OpContext{})->used_inodes, inodes - 1);
+}
+
+TEST_F(MountTest, WithoutOpensAFileLivesAsLongAsItsReferences) {
+  exclusive_ = true;
+  Remount();
+  const auto made = fs().Mknod(OpContext{}, kRootInode, "u", FileType::kRegular, 0644, 0);
+  ASSERT_TRUE(made.ok());
+  const InodeId ino = made->attr.ino;
+  Write(ino, 0, "still here");
+  ASSERT_TRUE(Find("u").ok());  // a second reference
+  ASSERT_TRUE(fs().Sync(OpContext{}).ok());
+  ASSERT_TRUE(fs().Unlink(OpContext{}, kRootInode, "u").ok());
+  ASSERT_TRUE(fs().Sync(OpContext{}).ok());
+  Write(ino, 5, " more");
+  ASSERT_TRUE(fs().Fsync(OpContext{}, ino, 0, false).ok());
+  fs().Forget(ino, 1);
+  fs().DropCaches();
+  EXPECT_EQ(Read(ino), "still more");
+  const uint64_t inodes = fs().StatFs(OpContext{})->used_inodes;
+  fs().Forget(ino, 1);
+  ASSERT_TRUE(fs().Sync(OpContext{}).ok());
+  EXPECT_EQ(fs().StatFs(OpContext{})->used_inodes, inodes - 1);
+
+  // Forgotten before the server heard of it: one op, no orphan.
+  ASSERT_TRUE(fs().Mknod(OpContext{}, kRootInode, "v", FileType::kRegular, 0644, 0).ok());
+  ASSERT_TRUE(fs().Sync(OpContext{}).ok());
+  const uint64_t sent = Metric("ops_sent");
+  const InodeId second = Find("v")->attr.ino;
+  ASSERT_TRUE(fs().Unlink(OpContext{}, kRootInode, "v").ok());
+  fs().Forget(second, 2);
+  ASSERT_TRUE(fs().Sync(OpContext{}).ok());
+  EXPECT_EQ(Metric("ops_sent"), sent + 1);
+  EXPECT_EQ(fs().StatFs(OpContext{})->used_inodes, inodes - 1);
+}
+
+TEST_F(MountTest, AKernelThatKeepsTimesHandsThemIn) {
+  exclusive_ = true;
+  Remount();
+  const InodeId ino = fs().Mknod(OpContext{}, kRootInode, "t", FileType::kRegular, 0644, 0)->attr.ino;
+  SetAttrRequest times;
+  times.fields = SetAttrRequest::kMtime | SetAttrRequest::kCtime;
+  times.mtime = {4'000'000'000, 1};
+  times.ctime = {4'000'000'000, 2};
+  ASSERT_TRUE(fs().SetAttr(OpContext{}, ino, times).ok());
+  const auto same = [&](const Attr& attr) { return attr.mtime == times.mtime && attr.ctime == times.ctime; };
+  Write(ino, 0, std::string(5000, 'x'));
+  EXPECT_TRUE(same(fs().GetAttr(OpContext{}, ino)->attr)) << "a write moved them";
+  ASSERT_TRUE(fs().Fallocate(OpContext{}, ino, FallocateMode::kPunchHole, 0, 4096).ok());
+  EXPECT_EQ(fs().GetAttr(OpContext{}, ino)->attr.mtime, times.mtime);
+  Remount();
+  EXPECT_EQ(Find("t")->attr.mtime, times.mtime);
+  EXPECT_EQ(Find("t")->attr.size, 5000u);
+  // Never back.
+  times.ctime = {1, 0};
+  ASSERT_TRUE(fs().SetAttr(OpContext{}, ino, times).ok());
+  EXPECT_GE(fs().GetAttr(OpContext{}, ino)->attr.ctime.sec, 4'000'000'000);
 }
 
 TEST_F(MountTest, ManyInlineFsyncsMoveToASegment) {

@@ -16,12 +16,6 @@
 namespace archil {
 namespace {
 
-FuseOptions Shared() {
-  FuseOptions options;
-  options.locks_through_daemon = true;
-  return options;
-}
-
 int Lock(int fd, int command, short type, off_t start = 0, off_t length = 0) {
   struct flock lock = {};
   lock.l_type = type;
@@ -36,7 +30,7 @@ class FuseLock : public OnRealMount {
   void SetUp() override {
     OnRealMount::SetUp();
     if (HasFatalFailure()) return;
-    mounted_ = std::make_unique<Mounted>(Shared());
+    mounted_ = std::make_unique<Mounted>();
     path_ = mounted_->Path("f");
     WriteFile(path_, "0123456789");
   }
@@ -278,7 +272,7 @@ TEST_F(FuseLock, ACircleOfOfdLocksWaits) {
 }
 
 TEST_F(FuseLock, WaitersTakeNoWorkerFromOthersAndHaveALimit) {
-  FuseOptions options = Shared();
+  FuseOptions options;
   options.max_workers = 1;
   options.max_lock_waiters = 3;
   mounted_ = std::make_unique<Mounted>(options);

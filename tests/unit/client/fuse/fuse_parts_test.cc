@@ -69,10 +69,14 @@ TEST(KernelAbi, ShortRequestsGiveNothing) {
 }
 
 TEST(KernelAbi, InitReplyKeepsOnlyWhatIsOffered) {
-  const InitPolicy policy = DefaultInitPolicy(LockKeeper::kKernel);
-  EXPECT_EQ(policy.want & policy.refuse, 0u);
-  // Flags that change the layout of requests are not wanted.
-  EXPECT_EQ(policy.want & (static_cast<uint64_t>(FUSE_SETXATTR_EXT) | FUSE_SECURITY_CTX), 0u);
+  for (const Personality personality : {Personality::kShared, Personality::kExclusive, Personality::kExclusiveWriteback}) {
+    const InitPolicy p = InitPolicyOf(personality);
+    EXPECT_EQ(p.want & p.refuse, 0u);
+    EXPECT_EQ(p.must & ~p.want, 0u);
+    // Flags that change the layout of requests are not wanted.
+    EXPECT_EQ(p.want & (static_cast<uint64_t>(FUSE_SETXATTR_EXT) | FUSE_SECURITY_CTX), 0u);
+  }
+  const InitPolicy policy = InitPolicyOf(Personality::kExclusive);
 
   fuse_init_out out = {};
   out.flags = FUSE_MAX_PAGES | FUSE_AUTO_INVAL_DATA | FUSE_HANDLE_KILLPRIV;
@@ -88,6 +92,21 @@ TEST(KernelAbi, InitReplyKeepsOnlyWhatIsOffered) {
   EXPECT_TRUE(flags & (1ULL << 36));
   EXPECT_EQ(out.flags2, 1u << 4);
   EXPECT_EQ(CorrectInitReply(&out, 8, offered, policy), 0u);
+}
+
+TEST(KernelAbi, PersonalitiesDifferInWhatTheKernelKeeps) {
+  const InitPolicy shared = InitPolicyOf(Personality::kShared);
+  EXPECT_EQ(shared.must, static_cast<uint64_t>(FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS));
+  EXPECT_TRUE(shared.want & FUSE_ATOMIC_O_TRUNC);
+  EXPECT_TRUE(shared.refuse & FUSE_WRITEBACK_CACHE);
+  // Without OPEN nobody would truncate for it.
+  const InitPolicy exclusive = InitPolicyOf(Personality::kExclusive);
+  EXPECT_EQ(exclusive.must, static_cast<uint64_t>(FUSE_NO_OPEN_SUPPORT));
+  EXPECT_EQ(exclusive.refuse & (FUSE_ATOMIC_O_TRUNC | FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS | FUSE_WRITEBACK_CACHE),
+            static_cast<uint64_t>(FUSE_ATOMIC_O_TRUNC | FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS | FUSE_WRITEBACK_CACHE));
+  const InitPolicy writeback = InitPolicyOf(Personality::kExclusiveWriteback);
+  EXPECT_EQ(writeback.must, static_cast<uint64_t>(FUSE_NO_OPEN_SUPPORT | FUSE_WRITEBACK_CACHE));
+  EXPECT_EQ(writeback.refuse, exclusive.refuse & ~static_cast<uint64_t>(FUSE_WRITEBACK_CACHE));
 }
 
 TEST(KernelAbi, OpcodesHaveDistinctNames) {
