@@ -243,6 +243,33 @@ class Exclusive(harness.ClusterTest):
         self.assertEqual(subprocess.run([os.path.join(root, "b")], capture_output=True, timeout=30, check=True).stdout, b"b\n")
         self.mount.unmount()
 
+    def test_a_right_taken_back_is_taken_again(self):
+        """Nobody else can want it, but an administrator may: files go on, those without a name as well."""
+        root = self.begin("--lease", "2s")
+        path = os.path.join(root, "f")
+        fd = os.open(path, os.O_CREAT | os.O_RDWR)
+        os.write(fd, b"before ")
+        session = str(self.mount.status()["session"])
+
+        def take(ino):
+            self.cluster.archil("revoke", "d", "--client", session, "--inode", str(ino))
+        ino = os.fstat(fd).st_ino
+        for target in (ino, os.stat(root).st_ino):
+            take(target)
+        os.write(fd, b"between ")
+        with open(path, "rb") as f:
+            self.assertEqual(f.read(), b"before between ")
+        os.unlink(path)
+        take(ino)
+        time.sleep(2.5)  # what was only looked up is told as not opened after a second, with a heartbeat
+        os.write(fd, b"after")
+        os.fsync(fd)
+        self.cluster.archil("drop-caches", self.mount.path)
+        self.assertEqual(os.pread(fd, 100, 0), b"before between after")
+        os.close(fd)
+        harness.until("its space is free", lambda: self.used() == (1, 0), 30)
+        self.mount.unmount()
+
     def test_an_ended_mount_shows_nothing(self):
         """FENCE-1: files that are open, mapped or warm in the kernel's caches answer errors, at once."""
         root = self.begin()

@@ -332,9 +332,9 @@ void Vfs::GiveUpInode(Inode& inode, RecallAnswer& answer) {
   inode.valid = inode.sealed = inode.recached = inode.only_ours = false;
   ++inode.generation;
   if (inode.dir) inode.dir->Invalidate();
-  const bool opening = inode.opens == 0 && JustLookedUp(inode.ino());
+  const bool opening = !InUse(inode) && JustLookedUp(inode.ino());
   if (opening && !inode.told_open) grace_.push_back(inode.ino());
-  if (inode.opens > 0 || opening) {
+  if (InUse(inode) || opening) {
     inode.told_open = true;
     answer.opens.push_back(inode.ino());
   }
@@ -355,7 +355,7 @@ void Vfs::EndGrace() {
   std::vector<InodeId> waiting;
   for (const InodeId ino : std::exchange(grace_, {})) {
     Inode* inode = wb_.state_.Find(ino);
-    if (inode != nullptr && (inode->opens > 0 || !inode->told_open)) continue;  // its last close tells, or has told
+    if (inode != nullptr && (InUse(*inode) || !inode->told_open)) continue;  // its last close tells, or has told
     if (JustLookedUp(ino)) {
       waiting.push_back(ino);
       continue;
