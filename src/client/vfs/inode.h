@@ -31,7 +31,7 @@ struct Inode {
   bool recached = false;        // while it is given up: the kernel was handed pages after it had been told to drop them
   bool sealed = false;          // while it is given up: the kernel dropped all, reads and changes wait for the end
   uint32_t carved = 0;          // directories: files in it that were wanted for writing one by one
-  bool lost = false;            // directories: changes were lost (FENCE-1), the next fsync says so
+  bool lost = false;            // changes were lost (FENCE-1), the next fsync says so; where no handle can: directories, exclusive mounts
   uint64_t generation = 0;      // +1 whenever what stands here stops being true
 
   uint64_t lookups = 0;  // references of the kernel (FORGET gives them back)

@@ -214,7 +214,7 @@ void Vfs::MarkLost(const std::vector<Op>& ops) {
   for (auto& [id, handle] : wb_.state_.handles) handle.lost = handle.lost || touched.contains(handle.ino);
   for (const InodeId ino : touched) {
     Inode* inode = wb_.state_.Find(ino);
-    if (inode != nullptr && inode->is_dir()) inode->lost = true;
+    if (inode != nullptr && (inode->is_dir() || config_.references_are_opens)) inode->lost = true;
   }
 }
 
