@@ -120,6 +120,51 @@ TEST_F(RpcDelegation, MessagesAndAnswers) {
   EXPECT_EQ(meta_.told_open, std::vector<InodeId>{InodeId(3)});
 }
 
+TEST_F(RpcDelegation, OperationsAtTheServerAndWhatIsSettled) {
+  ApplyOpRequest request;
+  request.session = SessionId(1);
+  request.key = {2, 3};
+  request.id = 7;
+  request.finished = 6;
+  request.after = Seq{40};
+  request.op = UnlinkOp{InodeId(5), std::string("n\xff", 2), InodeId(), false, {1, 2}};
+  request.flags = ApplyOpRequest::kOpen;
+  meta_.apply_op_reply.position = Lsn{9};
+  meta_.apply_op_reply.inode.attr.ino = InodeId(70001);
+  meta_.apply_op_reply.removed = InodeId(70002);
+  meta_.apply_op_reply.contended = true;
+  const auto reply = client_->ApplyOp(kCtx, request);
+  ASSERT_TRUE(reply.ok()) << reply.error().ToString();
+  EXPECT_EQ(reply->position, Lsn{9});
+  EXPECT_EQ(reply->inode.attr.ino, InodeId(70001));
+  EXPECT_EQ(reply->removed, InodeId(70002));
+  EXPECT_TRUE(reply->contended);
+  EXPECT_EQ(meta_.applied_op.session, SessionId(1));
+  EXPECT_EQ(meta_.applied_op.key, (SessionKey{2, 3}));
+  EXPECT_EQ(meta_.applied_op.id, 7u);
+  EXPECT_EQ(meta_.applied_op.finished, 6u);
+  EXPECT_EQ(meta_.applied_op.after, Seq{40});
+  EXPECT_EQ(meta_.applied_op.flags, ApplyOpRequest::kOpen);
+  ASSERT_TRUE(std::holds_alternative<UnlinkOp>(meta_.applied_op.op));
+  EXPECT_EQ(std::get<UnlinkOp>(meta_.applied_op.op).name, std::string("n\xff", 2));
+
+  meta_.read_once_reply.absent = true;
+  meta_.read_once_reply.contended = true;
+  const auto looked = client_->ReadOnce(kCtx, {SessionId(1), {2, 3}, InodeId(5), "name"});
+  ASSERT_TRUE(looked.ok()) << looked.error().ToString();
+  EXPECT_TRUE(looked->absent);
+  EXPECT_TRUE(looked->contended);
+  EXPECT_EQ(meta_.read_once.ino, InodeId(5));
+  EXPECT_EQ(meta_.read_once.name, "name");
+
+  SettleRequest settle{SessionId(1), {2, 3}, {InodeId(4), InodeId(5)}, Seq{77}};
+  ASSERT_TRUE(client_->Settle(kCtx, settle).ok());
+  EXPECT_EQ(meta_.settled.session, SessionId(1));
+  EXPECT_EQ(meta_.settled.key, (SessionKey{2, 3}));
+  EXPECT_EQ(meta_.settled.taken, settle.taken);
+  EXPECT_EQ(meta_.settled.last, Seq{77});
+}
+
 TEST_F(RpcDelegation, ReclaimAndPeople) {
   meta_.reclaim_reply.number = 12;
   ReclaimRequest request;

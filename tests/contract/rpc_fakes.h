@@ -76,6 +76,10 @@ class FakeMetaServer : public MetaServer {
   std::vector<InodeId> told_open;
   ReclaimRequest reclaimed;
   SettleRequest settled;
+  ApplyOpRequest applied_op;
+  ApplyOpReply apply_op_reply;
+  ReadOnceRequest read_once;
+  ReadOnceReply read_once_reply;
   SetLockRequest set_lock;
   FileLock tested;
   CommitRequest committed;
@@ -137,6 +141,14 @@ class FakeMetaServer : public MetaServer {
   Status Settle(const OpContext& ctx, const SettleRequest& request) override {
     settled = request;
     return Before(ctx, "Settle");
+  }
+  Result<ApplyOpReply> ApplyOp(const OpContext& ctx, const ApplyOpRequest& request) override {
+    applied_op = request;
+    return Answer(ctx, "ApplyOp", apply_op_reply);
+  }
+  Result<ReadOnceReply> ReadOnce(const OpContext& ctx, const ReadOnceRequest& request) override {
+    read_once = request;
+    return Answer(ctx, "ReadOnce", read_once_reply);
   }
   Result<LockOutcome> SetLock(const OpContext& ctx, const SetLockRequest& request) override {
     set_lock = request;
@@ -208,6 +220,14 @@ class FakeMetaServer : public MetaServer {
   void AcquireAsync(const OpContext& ctx, AcquireRequest request, std::shared_ptr<WaitTicket>,
                     std::function<void(Result<AcquireReply>)> done) override {
     Spawn([this, ctx, request = std::move(request), done = std::move(done)] { done(Acquire(ctx, request)); });
+  }
+  void ApplyOpAsync(const OpContext& ctx, ApplyOpRequest request, std::shared_ptr<WaitTicket>,
+                    std::function<void(Result<ApplyOpReply>)> done) override {
+    done(ApplyOp(ctx, request));
+  }
+  void ReadOnceAsync(const OpContext& ctx, ReadOnceRequest request, std::shared_ptr<WaitTicket>,
+                     std::function<void(Result<ReadOnceReply>)> done) override {
+    done(ReadOnce(ctx, request));
   }
   void SetLockAsync(const OpContext& ctx, SetLockRequest request, std::shared_ptr<WaitTicket>,
                     std::function<void(Result<LockOutcome>)> done) override {

@@ -58,6 +58,12 @@ class CutLink final : public MetaService {
   Status Settle(const OpContext& ctx, const SettleRequest& request) override {
     return Change([&] { return to_.Settle(ctx, request); });
   }
+  Result<ApplyOpReply> ApplyOp(const OpContext& ctx, const ApplyOpRequest& request) override {
+    return Change([&] { return to_.ApplyOp(ctx, request); });
+  }
+  Result<ReadOnceReply> ReadOnce(const OpContext& ctx, const ReadOnceRequest& request) override {
+    return Ask([&] { return to_.ReadOnce(ctx, request); });
+  }
   Result<LockOutcome> SetLock(const OpContext& ctx, const SetLockRequest& request) override {
     return Change([&] { return to_.SetLock(ctx, request); });
   }
