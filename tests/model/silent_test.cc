@@ -156,7 +156,6 @@ TEST(Silent, BothShowTheSameTreeWhateverWasLost) {
   }
   if (runs >= 8) {
     EXPECT_GT(lost, runs / 4);
-    EXPECT_LT(lost, runs);
   }
 }
 
