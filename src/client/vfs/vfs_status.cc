@@ -17,6 +17,10 @@ void Vfs::SessionChanged(Session::State state) {
   std::vector<InodeId> known;
   {
     MutexLock lock(wb_.state_.mu);
+    if (state == Session::State::kActive && commits_held_) {  // nothing is taken any more: the answer to Settle was lost
+      wb_.HoldCommits(false);
+      commits_held_ = quiet_ = false;
+    }
     if (state == Session::State::kFenced) wb_.Break("the session was ended by the server: " + session_.detail());
     wb_.state_.changed.SignalAll();
     if (state == Session::State::kWaiting || state == Session::State::kFenced) {
