@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace archil {
+namespace {
+
+constexpr size_t kEnded = 4096;
+
+}  // namespace
 
 Right Rights::Of(InodeId ino) const {
   if (alone_) return Right::kWrite;
@@ -87,6 +92,17 @@ void Rights::GaveUp(InodeId ino, Right keep, uint64_t message) {
     records_[ino] = Record{keep, message, SinceOf(ino)};
   }
   given_up_[ino] = message;
+  ended_[ino] = message;
+  ended_order_.emplace_back(ino, message);
+  if (ended_order_.size() <= kEnded) return;
+  const auto [oldest, number] = ended_order_.front();
+  ended_order_.pop_front();
+  if (const auto it = ended_.find(oldest); it->second == number) ended_.erase(it);
+}
+
+bool Rights::Ended(InodeId ino, uint64_t grant) const {
+  const auto it = ended_.find(ino);
+  return it != ended_.end() && grant < it->second;
 }
 
 void Rights::EndAlone(const std::vector<HeldRight>& keeps, uint64_t message, BootTime now) {

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -51,6 +53,8 @@ class Rights {
   // The right is gone, or weakened. `message` is the recall's number. Grants of earlier numbers that arrive later are ignored
   // until ForgetGivenUp.
   void GaveUp(InodeId ino, Right keep, uint64_t message);
+  // A recall of the inode that came after this grant was carried out (of the newest few thousand): the grant is no longer on its way.
+  bool Ended(InodeId ino, uint64_t grant) const;
   // No grant is on its way any more.
   void ForgetGivenUp() { given_up_.clear(); }
 
@@ -77,6 +81,8 @@ class Rights {
   absl::flat_hash_map<InodeId, Record> records_;
   absl::flat_hash_map<InodeId, Recall> recalls_;
   absl::flat_hash_map<InodeId, uint64_t> given_up_;
+  absl::flat_hash_map<InodeId, uint64_t> ended_;           // message of the newest recall that was carried out
+  std::deque<std::pair<InodeId, uint64_t>> ended_order_;   // oldest first
 };
 
 }  // namespace archil

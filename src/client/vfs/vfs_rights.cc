@@ -218,11 +218,12 @@ void Vfs::Recall(const SessionMessage& message) {
   RecallAnswer answer;
   answer.message = message.number;
   MutexLock lock(wb_.state_.mu);
-  // 1: the grant that it ends may be on its way. 2: what was asked for is used once.
+  // 1: the grant that it ends may be on its way. 2: what was asked for is used once. What a recall of the directory has ended already does
+  // not come: who waited for it would wait for our own next request, which may stand behind the one that this recall is for.
   const uint64_t newest = last_acquire_;
   const InodeId granted = message.home ? message.home : message.ino;
   while (!stop_.cancelled() && !wb_.state_.broken &&
-         ((wb_.state_.rights.NumberOf(granted) < message.grant && AcquiresUpTo(newest)) || Claimed(message.ino))) {
+         ((wb_.state_.rights.NumberOf(granted) < message.grant && !wb_.state_.rights.Ended(granted, message.grant) && AcquiresUpTo(newest)) || Claimed(message.ino))) {
     wb_.state_.changed.Wait(wb_.state_.mu);
   }
   if (stop_.cancelled() || wb_.state_.broken) return;

@@ -87,5 +87,34 @@ TEST_F(MountRecall, PagesThatAreLockedGoWhenTheChangeIsAnswered) {
   EXPECT_EQ(seen->attr.size, 6u);
 }
 
+// The server is asked for a directory and a file in it at once, so both are recalled; whoever gave up the directory first and asked for
+// it again must not wait with the file.
+TEST_F(MountRecall, TwoThatMakeAndRemoveFilesInOneDirectoryNeverWaitInACircle) {
+  auto a = Open("a"), b = Open("b");
+  OpContext ctx;
+  const auto dir = a->fs().Mkdir(ctx, kRootInode, "dir", 0755);
+  ASSERT_TRUE(dir.ok());
+  const InodeId parent = dir->attr.ino;
+  std::atomic<int64_t> slowest_ms{0};
+  std::atomic<int> failed{0};
+  const auto work = [&](FsApi& fs, const std::string& name) {
+    for (int i = 0; i < 1000; ++i) {
+      const absl::Time began = absl::Now();
+      (void)fs.Lookup(ctx, parent, name);
+      const auto made = fs.Create(ctx, parent, name, 0644, O_WRONLY | O_CREAT | O_EXCL);
+      if (made.ok()) fs.Release(made->entry.attr.ino, made->open.handle);
+      const auto found = fs.Lookup(ctx, parent, name);
+      failed += !made.ok() + !found.ok() + !fs.Unlink(ctx, parent, name).ok();
+      if (made.ok() && found.ok()) fs.Forget(made->entry.attr.ino, 2);
+      slowest_ms = std::max<int64_t>(slowest_ms, absl::ToInt64Milliseconds(absl::Now() - began));
+    }
+  };
+  std::thread other([&] { work(b->fs(), "of-b"); });
+  work(a->fs(), "of-a");
+  other.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_LT(slowest_ms, 4000) << "somebody was waited for until a deadline";
+}
+
 }  // namespace
 }  // namespace archil::test

@@ -126,5 +126,19 @@ TEST(Rights, ConflictsAreThoseOfReadersAndWriters) {
   EXPECT_EQ(StaysBeside(Right::kRead), Right::kRead);
 }
 
+TEST(Rights, AGrantThatALaterRecallEndedIsNotOnItsWay) {
+  Rights rights;
+  const InodeId dir{2}, other{3};
+  ASSERT_TRUE(rights.Install(dir, Right::kWrite, 10, BootTime{}));
+  EXPECT_FALSE(rights.Ended(dir, 10));
+  rights.GaveUp(dir, Right::kNone, 12);
+  rights.ForgetGivenUp();
+  EXPECT_TRUE(rights.Ended(dir, 10));
+  EXPECT_FALSE(rights.Ended(dir, 13));
+  EXPECT_FALSE(rights.Ended(other, 10));
+  for (uint64_t i = 0; i < 5000; ++i) rights.GaveUp(InodeId{100 + i}, Right::kNone, 20 + i);
+  EXPECT_FALSE(rights.Ended(dir, 10)) << "the memory has a bound";
+}
+
 }  // namespace
 }  // namespace archil
