@@ -95,6 +95,7 @@ TEST_F(MountRecall, TwoThatMakeAndRemoveFilesInOneDirectoryNeverWaitInACircle) {
   const auto dir = a->fs().Mkdir(ctx, kRootInode, "dir", 0755);
   ASSERT_TRUE(dir.ok());
   const InodeId parent = dir->attr.ino;
+  ASSERT_TRUE(b->fs().Lookup(ctx, kRootInode, "dir").ok());
   std::atomic<int64_t> slowest_ms{0};
   std::atomic<int> failed{0};
   const auto work = [&](FsApi& fs, const std::string& name) {
