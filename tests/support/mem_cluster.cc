@@ -4,14 +4,14 @@
 
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
 #include "common/base/check.h"
 
 namespace archil::test {
 
 // What of a key-value store survives: the content at the last Flush, or at a crash perhaps all of it.
 struct MemCluster::KvDisk {
-  absl::Mutex mu;
+  explicit KvDisk(Scheduler& scheduler) : mu(scheduler) {}
+  Mutex mu;
   std::map<std::string, std::string> durable;
   KvStore* open = nullptr;
 
@@ -30,13 +30,13 @@ class MemCluster::CrashKv : public KvStore {
  public:
   explicit CrashKv(std::shared_ptr<KvDisk> disk) : disk_(std::move(disk)), kv_(NewMemKvStore()) {
     KvBatch batch;
-    absl::MutexLock lock(&disk_->mu);
+    MutexLock lock(disk_->mu);
     for (const auto& [key, value] : disk_->durable) batch.entries.push_back({key, value});
     ARCHIL_CHECK(kv_->Write(batch).ok());
     disk_->open = kv_.get();
   }
   ~CrashKv() override {
-    absl::MutexLock lock(&disk_->mu);
+    MutexLock lock(disk_->mu);
     if (disk_->open == kv_.get()) disk_->open = nullptr;
   }
 
@@ -50,7 +50,7 @@ class MemCluster::CrashKv : public KvStore {
   Status Flush() override {
     ARCHIL_RETURN_IF_ERROR(kv_->Flush());
     auto content = KvDisk::ContentOf(*kv_);
-    absl::MutexLock lock(&disk_->mu);
+    MutexLock lock(disk_->mu);
     // A store that its machine has given up changes nothing any more.
     if (disk_->open == kv_.get()) disk_->durable = std::move(content);
     return Ok();
@@ -65,10 +65,10 @@ class MemCluster::CrashKv : public KvStore {
 // A connection to one data server. Its server may be replaced, or it is cut for good.
 class MemCluster::DataLink : public DataService {
  public:
-  explicit DataLink(MemCluster* lossy) : lossy_(lossy) {}  // null: loses nothing
+  DataLink(Scheduler& scheduler, MemCluster* lossy) : lossy_(lossy), mu_(scheduler) {}  // null: loses nothing
 
   void Set(std::shared_ptr<DataServer> server) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(mu_);
     server_ = std::move(server);
     ++life_;
   }
@@ -106,22 +106,22 @@ class MemCluster::DataLink : public DataService {
     return changes ? Code::kUnknown : Code::kUnavailable;
   }
   std::pair<std::shared_ptr<DataServer>, uint64_t> Get() {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(mu_);
     return {server_, life_};
   }
 
   MemCluster* const lossy_;
-  absl::Mutex mu_;
+  Mutex mu_;
   std::shared_ptr<DataServer> server_ ABSL_GUARDED_BY(mu_);  // owners: the machine and calls that run
   uint64_t life_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 class MemCluster::MetaLink : public MetaService {
  public:
-  explicit MetaLink(MemCluster* lossy) : lossy_(lossy) {}
+  explicit MetaLink(MemCluster* lossy) : lossy_(lossy), mu_(*lossy->options_.scheduler) {}
 
   void Set(std::shared_ptr<MetaServer> server) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(mu_);
     server_ = std::move(server);
     ++life_;
   }
@@ -239,18 +239,18 @@ class MemCluster::MetaLink : public MetaService {
     return kind == kRead ? Code::kUnavailable : Code::kUnknown;
   }
   std::pair<std::shared_ptr<MetaServer>, uint64_t> Get() {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(mu_);
     return {server_, life_};
   }
 
   MemCluster* const lossy_;
-  absl::Mutex mu_;
+  Mutex mu_;
   std::shared_ptr<MetaServer> server_ ABSL_GUARDED_BY(mu_);  // owners: the cluster and calls that run
   uint64_t life_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 struct MemCluster::Machine {
-  explicit Machine(MemCluster* cluster) : client_link(cluster) {}
+  explicit Machine(MemCluster* cluster) : client_link(*cluster->options_.scheduler, cluster) {}
   MemFiles files;
   std::unique_ptr<ObjectStore> objects;
   std::shared_ptr<DataServer> server;  // null while down
@@ -274,7 +274,7 @@ class MemCluster::ServerSet : public DataServerSet {
  public:
   explicit ServerSet(MemCluster& cluster) {
     for (auto& machine : cluster.machines_) {
-      links_.push_back(std::make_unique<DataLink>(nullptr));
+      links_.push_back(std::make_unique<DataLink>(*cluster.options_.scheduler, nullptr));
       links_.back()->Set(machine->server);
     }
   }
@@ -295,9 +295,14 @@ MemCluster::MemCluster(const MemClusterOptions& options)
       random_(SeededRandom(options.seed * 77 + 5)),
       crash_random_(SeededRandom(options.seed * 79 + 3)),
       meta_files_(std::make_unique<MemFiles>()),
+      kv_mu_(*options.scheduler),
       meta_link_(std::make_unique<MetaLink>(this)),
       pool_(std::make_unique<Pool>(*this)) {
   for (uint32_t i = 0; i < options_.data_servers; ++i) machines_.push_back(std::make_unique<Machine>(this));
+  if (!options_.on_disk_step) return;
+  const auto step = [this](MemFiles::Call call, const std::string&) { options_.on_disk_step(call); };
+  meta_files_->OnStep(step);
+  for (auto& machine : machines_) machine->files.OnStep(step);
 }
 
 MemCluster::~MemCluster() { Stop(); }
@@ -319,7 +324,7 @@ Status MemCluster::StartData(Machine& machine, uint32_t index) {
   DataServerConfig config = options_.data;
   config.dir = "/data";
   ARCHIL_ASSIGN_OR_RETURN(auto server,
-                          DataServer::Open({RealScheduler(), machine.files, *machine.objects, faults_}, config));
+                          DataServer::Open({*options_.scheduler, machine.files, *machine.objects, faults_}, config));
   machine.server = std::move(server);
   machine.client_link.Set(machine.server);
   if (server_set_ != nullptr) server_set_->Set(index, machine.server);
@@ -335,16 +340,16 @@ Status MemCluster::StartMeta() {
     // The content goes with its directory: a file in it tells that it was removed meanwhile.
     const std::string marker = JoinPath(dir, "kv");
     ARCHIL_ASSIGN_OR_RETURN(const bool known, meta_files_->Exists(marker));
-    absl::MutexLock lock(&kv_mu_);
+    MutexLock lock(kv_mu_);
     auto& disk = kv_disks_[dir];
-    if (disk == nullptr || !known) disk = std::make_shared<KvDisk>();
+    if (disk == nullptr || !known) disk = std::make_shared<KvDisk>(*options_.scheduler);
     if (!known) ARCHIL_RETURN_IF_ERROR(WriteFileAtomically(*meta_files_, marker, "kv"));
     return std::unique_ptr<KvStore>(std::make_unique<CrashKv>(disk));
   };
   ARCHIL_ASSIGN_OR_RETURN(
-      auto server, MetaServer::Open({RealScheduler(), *random_, *meta_files_, faults_, *server_set_, open_kv}, config));
+      auto server, MetaServer::Open({*options_.scheduler, *random_, *meta_files_, faults_, *server_set_, open_kv}, config));
   // Calls that wait at the server hold it for a moment longer than its Stop: it is gone when the last of them has returned.
-  meta_gone_ = std::make_shared<absl::Notification>();
+  meta_gone_ = std::make_shared<Notification>(*options_.scheduler);
   meta_server_ = std::shared_ptr<MetaServer>(server.release(), [gone = meta_gone_](MetaServer* ended) {
     delete ended;
     gone->Notify();
@@ -366,7 +371,7 @@ void MemCluster::Stop() {
     meta_link_->Set(nullptr);
     meta_server_->Stop();
     meta_server_.reset();
-    meta_gone_->WaitForNotification();
+    meta_gone_->Wait();
     server_set_.reset();
   }
   for (auto& machine : machines_) {
@@ -394,15 +399,15 @@ void MemCluster::CrashMeta(Loss loss) {
   CrashKvs();
   meta_server_->Stop();
   meta_server_.reset();
-  meta_gone_->WaitForNotification();
+  meta_gone_->Wait();
   server_set_.reset();
   CrashFiles(*meta_files_, loss);
 }
 
 void MemCluster::CrashKvs() {
-  absl::MutexLock lock(&kv_mu_);
+  MutexLock lock(kv_mu_);
   for (auto& [dir, disk] : kv_disks_) {
-    absl::MutexLock disk_lock(&disk->mu);
+    MutexLock disk_lock(disk->mu);
     // The engine may have written more than was flushed, always whole batches.
     if (disk->open != nullptr && crash_random_->Below(2) == 0) disk->durable = KvDisk::ContentOf(*disk->open);
     disk->open = nullptr;

@@ -8,13 +8,12 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "client/core/mount.h"
 #include "common/env/faults.h"
 #include "common/env/mem_files.h"
@@ -31,6 +30,9 @@ struct MemClusterOptions {
   uint32_t data_servers = 1;
   MetaServerConfig meta;  // dir is filled in
   DataServerConfig data;  // dir is filled in
+  Scheduler* scheduler = &RealScheduler();
+  // Called at each step of a disk, before it happens, with no lock held; empty: none.
+  std::function<void(MemFiles::Call call)> on_disk_step;
 };
 
 class MemCluster {
@@ -84,11 +86,11 @@ class MemCluster {
   uint64_t crashes_ = 0;
 
   std::unique_ptr<MemFiles> meta_files_;
-  absl::Mutex kv_mu_;
+  Mutex kv_mu_;
   std::map<std::string, std::shared_ptr<KvDisk>> kv_disks_ ABSL_GUARDED_BY(kv_mu_);  // by directory
   std::vector<std::unique_ptr<Machine>> machines_;
   std::shared_ptr<MetaServer> meta_server_;
-  std::shared_ptr<absl::Notification> meta_gone_;  // this life of it; owners: the cluster and the server's deleter
+  std::shared_ptr<Notification> meta_gone_;  // this life of it; owners: the cluster and the server's deleter
   std::shared_ptr<ServerSet> server_set_;  // of this life of the metadata server
   std::unique_ptr<MetaLink> meta_link_;
   std::unique_ptr<Pool> pool_;

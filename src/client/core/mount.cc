@@ -45,6 +45,7 @@ class MountImpl final : public Mount {
   FsApi& fs() override { return vfs_; }
   SessionId session() const override { return session_.id(); }
   SessionKey session_key() const override { return session_.key(); }
+  std::vector<HeldRight> Believed() override { return vfs_.Believed(); }
   void SetKernelCache(KernelCache* cache) override { vfs_.SetKernelCache(cache); }
 
   Result<SyncReport> Close(const OpContext& ctx) override {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "client/core/fs_api.h"
@@ -58,6 +59,9 @@ class Mount {
   virtual FsApi& fs() = 0;
   virtual SessionId session() const = 0;
   virtual SessionKey session_key() const = 0;
+  // Every inode in memory that it may answer for now, with the right that it does so by; inode 0: everything. Empty without a
+  // lease. For tests of DLG-1.
+  virtual std::vector<HeldRight> Believed() = 0;
   // May be called once, before any call to fs(); null: nobody to tell.
   virtual void SetKernelCache(KernelCache* cache) = 0;
   // Makes everything durable and ends the session; kIo/kUnavailable if not all of it reached the server by the deadline.

@@ -66,6 +66,8 @@ class Vfs final : public FsApi {
   void LoseEverything(const std::string& reason);
   // Grows while recalls come nearer to their answers.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+  // As Mount::Believed.
+  std::vector<HeldRight> Believed();
   // Ends waits of OnMessage; what it was doing is not answered.
   void StopRecalls();
 

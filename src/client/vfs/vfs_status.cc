@@ -141,6 +141,18 @@ std::vector<HeldDelegation> Vfs::Delegations(size_t limit) {
   return held;
 }
 
+std::vector<HeldRight> Vfs::Believed() {
+  std::vector<HeldRight> held;
+  MutexLock lock(wb_.state_.mu);
+  if (wb_.state_.broken || !session_.Usable()) return held;
+  if (wb_.state_.rights.alone()) return {{InodeId{}, Right::kWrite}};
+  for (const auto& [ino, inode] : wb_.state_.inodes) {
+    if (inode->gone || !wb_.state_.MayRead(*inode)) continue;
+    held.push_back({ino, wb_.state_.MayChange(*inode) ? Right::kWrite : Right::kRead});
+  }
+  return held;
+}
+
 std::map<std::string, uint64_t> Vfs::Metrics() {
   const Writeback::Counters& w = wb_.counters;
   std::map<std::string, uint64_t> m;

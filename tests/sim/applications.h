@@ -1,0 +1,20 @@
+// What applications do in a simulated run: short scripts of calls on a few names, so that they meet.
+#pragma once
+
+#include <functional>
+
+#include "tests/sim/client.h"
+
+namespace archil::sim {
+
+struct Application {
+  SimScheduler& scheduler;
+  SimClient& client;
+  int thread = 0;
+  int scripts = 3;
+};
+
+// Runs to its end, or until a call has no answer. `call` makes one call and notes it.
+void RunApplication(const Application& application, const std::function<void(SimClient&, Event&)>& call);
+
+}  // namespace archil::sim

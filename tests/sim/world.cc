@@ -1,0 +1,380 @@
+#include "tests/sim/world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tests/sim/applications.h"
+
+namespace archil::sim {
+namespace {
+
+using test::MemCluster;
+
+constexpr absl::Duration kOp = absl::Seconds(60);
+constexpr absl::Duration kHang = absl::Seconds(30);  // an operation may take after the last fault
+
+class World {
+ public:
+  World(SimScheduler& scheduler, const SimSetup& setup, SimTotals& totals)
+      : scheduler_(scheduler), setup_(setup), totals_(totals), network_(scheduler), random_(scheduler.random()), mount_random_(SeededRandom(setup.seed * 211 + 1)),
+        cluster_(ClusterOptions()), clients_(setup.clients), base_() {}
+
+  void Run() {
+    Check(cluster_.Start(), "start");
+    Check(cluster_.meta().CreateDisk({}, "sim", 0).ok() ? Ok() : Status(Code::kInternal), "create the disk");
+    auto watcher = scheduler_.Spawn("watcher", [this] { Watch(); });
+    for (int round = 0; round < setup_.rounds; ++round) Round(round);
+    over_ = true;
+    watcher->Join();
+    Finish();
+    totals_.crashes += cluster_.crashes();
+    totals_.lost_calls += network_.counts.lost;
+    totals_.cuts += network_.counts.cut;
+    totals_.copies += network_.counts.twice;
+  }
+
+ private:
+  test::MemClusterOptions ClusterOptions() {
+    test::MemClusterOptions options;
+    options.seed = setup_.seed;
+    options.data_servers = 2;
+    options.scheduler = &scheduler_;
+    options.meta.recall_grace = absl::Seconds(2);
+    options.meta.min_lease = absl::Milliseconds(100);
+    options.meta.flush_interval = absl::Seconds(3);
+    options.on_disk_step = [this](MemFiles::Call call) {
+      if (call == MemFiles::Call::kSync) scheduler_.Sleep(absl::Microseconds(random_.Below(800)));
+    };
+    return options;
+  }
+
+  [[noreturn]] void Fail(const std::string& what) { scheduler_.Fail(what); }
+  void Check(const Status& status, const std::string& what) {
+    if (!status.ok()) Fail(what + ": " + status.error().ToString());
+  }
+  OpContext Context() {
+    OpContext ctx;
+    ctx.deadline = scheduler_.clock().Boot() + kOp;
+    return ctx;
+  }
+
+  MountConfig Config() {
+    MountConfig config;
+    config.disk = "sim";
+    config.lease = setup_.lease;
+    config.inode_limit = setup_.inode_limit;
+    config.cache_bytes = setup_.cache_bytes;
+    config.flush_after = setup_.flush_after;
+    config.op_deadline = config.fsync_deadline = kOp;
+    return config;
+  }
+
+  // --- clients
+
+  void MountAt(size_t place) {
+    auto client = std::make_unique<SimClient>(network_, cluster_.meta(), cluster_.data(), *mount_random_, ++last_client_);
+    Check(client->Start(Config()), "mount");
+    clients_[place] = std::move(client);
+  }
+  void UnmountAt(size_t place) {
+    auto& client = clients_[place];
+    totals_.recalls += client->mount().fs().Metrics()["recalls"];
+    const auto closed = client->mount().Close(Context());
+    if (!closed.ok()) Fail("close: " + closed.error().ToString());
+    client.reset();
+  }
+
+  // --- a round
+
+  void Round(int round) {
+    scheduler_.Note(fmt::format("round {}", round));
+    for (size_t i = 0; i < clients_.size(); ++i) {
+      if (clients_[i] == nullptr && (i == 0 || round > 0 || random_.Below(2) == 0)) MountAt(i);
+      if (clients_[i] != nullptr && random_.Below(4) == 0) clients_[i]->kernel().ForgetAll();
+    }
+    events_.clear();
+    losses_.clear();
+    network_.Tune(setup_.network);
+    round_over_ = false;
+    last_fault_ = scheduler_.now();
+    auto faults = scheduler_.Spawn("faults", [this] { MakeFaults(); });
+    std::vector<std::unique_ptr<Thread>> applications;
+    for (auto& client : clients_) {
+      if (client == nullptr) continue;
+      for (int t = 0; t < setup_.threads; ++t) {
+        applications.push_back(scheduler_.Spawn("app", [this, &client = *client, t] { RunApplication({scheduler_, client, t, setup_.scripts}, [this](SimClient& c, Event& e) { Do(c, e); }); }));
+      }
+    }
+    for (auto& application : applications) application->Join();
+    round_over_ = true;
+    faults->Join();
+    Heal();
+    Judge();
+  }
+
+  void Do(SimClient& client, Event& event) {
+    event.client = client.number();
+    event.begun = ++counter_;
+    const absl::Duration begun = scheduler_.now();
+    client.kernel().Call(Context(), event);
+    const absl::Duration quiet = scheduler_.now() - std::max(begun, last_fault_);
+    if (!event.unknown) event.ended = ++counter_;
+    scheduler_.Note(ToString(event));
+    ++totals_.events;
+    ++(event.unknown ? totals_.unknown : totals_.succeeded);
+    events_.push_back(event);
+    if (quiet > kHang && !client.crashed()) Fail(fmt::format("an operation took {} s with nothing wrong: {}", absl::ToDoubleSeconds(quiet), ToString(event)));
+  }
+
+  void MakeFaults() {
+    const uint32_t sum = setup_.cut_short + setup_.cut_long + setup_.crash_client + setup_.crash_meta + setup_.stop_meta + setup_.crash_data;
+    while (sum > 0 && !round_over_) {
+      scheduler_.Sleep(absl::Milliseconds(20 + random_.Below(600)));
+      if (round_over_) return;
+      Fault(random_.Below(sum));
+      last_fault_ = scheduler_.now();
+    }
+  }
+
+  void Fault(uint64_t drawn) {
+    const auto is = [&](uint32_t weight) {
+      if (drawn < weight) return true;
+      drawn -= weight;
+      return false;
+    };
+    const auto lease = static_cast<uint64_t>(absl::ToInt64Milliseconds(setup_.lease));
+    if (is(setup_.cut_short)) return Cut(absl::Milliseconds(1 + random_.Below(lease)));
+    if (is(setup_.cut_long)) return Cut(absl::Milliseconds(lease + random_.Below(2 * lease)));
+    if (is(setup_.crash_client)) {
+      SimClient* client = Any();
+      if (client == nullptr || !losses_.empty()) return;
+      losses_.push_back({client->number(), ++counter_});
+      return client->Crash();
+    }
+    const MemCluster::Loss loss = random_.Below(2) == 0 ? MemCluster::Loss::kPower : MemCluster::Loss::kProcess;
+    if (is(setup_.crash_meta)) {
+      scheduler_.Note("the metadata server crashes");
+      cluster_.CrashMeta(loss);
+    } else if (is(setup_.stop_meta)) {
+      scheduler_.Note("the servers stop");
+      cluster_.Stop();
+    } else {
+      scheduler_.Note("a data server crashes");
+      cluster_.CrashData(static_cast<uint32_t>(random_.Below(2)), loss);
+    }
+    scheduler_.Sleep(absl::Milliseconds(random_.Below(random_.Below(4) == 0 ? 2 * lease : lease / 4)));
+    Check(cluster_.Start(), "start again");
+  }
+
+  SimClient* Any() {
+    std::vector<SimClient*> alive;
+    for (auto& client : clients_) {
+      if (client != nullptr && !client->crashed()) alive.push_back(client.get());
+    }
+    return alive.empty() ? nullptr : alive[random_.Below(alive.size())];
+  }
+
+  void Cut(absl::Duration time) {
+    SimClient* client = Any();
+    if (client == nullptr) return;
+    scheduler_.Note(fmt::format("client {} is cut off for {} ms", client->number(), absl::ToInt64Milliseconds(time)));
+    client->CutUntil(scheduler_.now() + time);
+    scheduler_.Sleep(time);
+  }
+
+  // --- after it
+
+  void Heal() {
+    NetworkTuning quiet;
+    quiet.slow = 0;
+    network_.Tune(quiet);
+    for (auto& client : clients_) {
+      if (client == nullptr) continue;
+      const absl::Duration give_up = scheduler_.now() + kOp;
+      while (!client->crashed() && client->mount().fs().GetStatus().state != "active") {
+        if (client->fenced()) {
+          losses_.push_back({client->number(), 0});
+          scheduler_.Note(fmt::format("client {} was fenced", client->number()));
+          client->Crash();
+          break;
+        }
+        if (scheduler_.now() > give_up) Fail(fmt::format("client {} does not come back: {}", client->number(), client->mount().fs().GetStatus().state_detail));
+        scheduler_.Sleep(absl::Milliseconds(100));
+      }
+      if (!client->crashed()) continue;
+      totals_.recalls += client->mount().fs().Metrics()["recalls"];
+      totals_.from_memory += client->kernel().from_memory();
+      client.reset();
+      ++totals_.losses;
+    }
+    if (std::all_of(clients_.begin(), clients_.end(), [](const auto& c) { return c == nullptr; })) MountAt(0);
+  }
+
+  void Judge() {
+    for (auto& client : clients_) {
+      if (client != nullptr) AddDump(*client);
+    }
+    const Judgement judgement = FindOrder(base_, events_, losses_);
+    if (judgement.gave_up) ++totals_.no_verdict;
+    if (!judgement.found && !judgement.gave_up) Fail("no order explains what was answered: " + judgement.furthest);
+    base_ = RefTree(events_.back().tree);
+    // What comes later starts from what is durable.
+    for (auto& client : clients_) {
+      if (client == nullptr) continue;
+      const auto report = client->mount().fs().Sync(Context());
+      if (!report.ok()) Fail("sync: " + report.error().ToString());
+    }
+    CheckRecords();
+  }
+
+  void AddDump(SimClient& client) {
+    Event dump;
+    dump.verb = Verb::kDump;
+    dump.client = -client.number();
+    dump.begun = ++counter_;
+    auto tree = client.Dump(Context());
+    if (!tree.ok()) Fail(fmt::format("client {} cannot read the tree: {}", client.number(), tree.error().ToString()));
+    dump.tree = std::move(*tree);
+    dump.ended = ++counter_;
+    events_.push_back(std::move(dump));
+  }
+
+  // INV: all is quiet, so the server records at least what each client believes.
+  void CheckRecords() {
+    const auto recorded = cluster_.meta().ListRights(Context(), "sim", 100'000);
+    if (!recorded.ok()) Fail("list rights: " + recorded.error().ToString());
+    for (auto& client : clients_) {
+      if (client == nullptr) continue;
+      for (const HeldDelegation& held : client->mount().fs().Delegations(100'000)) {
+        const bool known = std::any_of(recorded->begin(), recorded->end(), [&](const RightInfo& r) {
+          return r.session == client->mount().session() && (!r.ino || (r.ino == held.ino && r.right >= held.right));
+        });
+        const bool named = base_.nodes().contains(held.ino) || !held.ino;
+        if (!known && named) Fail(fmt::format("client {} believes in a right on inode {} that the server does not record", client->number(), held.ino.value));
+      }
+    }
+    for (const RightInfo& right : *recorded) {
+      const bool lives = std::any_of(clients_.begin(), clients_.end(), [&](const auto& c) { return c != nullptr && c->mount().session() == right.session; });
+      if (!lives && losses_.empty()) Fail(fmt::format("the server records a right on inode {} of a session that has gone", right.ino.value));
+    }
+  }
+
+  // --- DLG-1
+
+  void Watch() {
+    while (!over_) {
+      scheduler_.Sleep(absl::Microseconds(100 + random_.Below(4000)));
+      SimScheduler::Alone alone(scheduler_);
+      std::vector<std::pair<SimClient*, std::vector<HeldRight>>> all;
+      for (auto& client : clients_) {
+        if (client == nullptr || !client->mounted() || client->crashed()) continue;
+        all.emplace_back(client.get(), client->mount().Believed());
+      }
+      if (!alone.Undisturbed()) continue;
+      ++totals_.watched;
+      std::map<InodeId, std::pair<int, Right>> strongest;
+      for (const auto& [client, held] : all) {
+        for (const HeldRight& right : held) Compare(client->number(), right, strongest);
+      }
+      const auto everything = strongest.find(InodeId{});
+      if (everything == strongest.end()) continue;
+      for (const auto& [ino, who] : strongest) {
+        if (who.first != everything->second.first) Fail(fmt::format("DLG-1: client {} holds everything and client {} inode {}", everything->second.first, who.first, ino.value));
+      }
+    }
+  }
+
+  void Compare(int client, const HeldRight& held, std::map<InodeId, std::pair<int, Right>>& strongest) {
+    const auto [it, first] = strongest.emplace(held.ino, std::make_pair(client, held.right));
+    if (first || it->second.first == client) return;
+    if (held.right == Right::kWrite || it->second.second == Right::kWrite) {
+      Fail(fmt::format("DLG-1: clients {} and {} both believe in a right on inode {}, one of them to change it", it->second.first, client, held.ino.value));
+    }
+  }
+
+  // --- the end
+
+  void Finish() {
+    for (size_t i = 0; i < clients_.size(); ++i) {
+      if (clients_[i] == nullptr) continue;
+      totals_.from_memory += clients_[i]->kernel().from_memory();
+      UnmountAt(i);
+    }
+    // Sessions that crashed end when they are in the way.
+    scheduler_.Sleep(4 * setup_.lease);
+    MountAt(0);
+    events_.clear();
+    AddDump(*clients_[0]);
+    if (const auto difference = base_.Compare(events_.back().tree)) Fail("a fresh mount shows another tree: " + *difference);
+    UnmountAt(0);
+    const auto disk = cluster_.meta().ShowDisk(Context(), "sim");
+    if (!disk.ok()) Fail("show the disk: " + disk.error().ToString());
+    if (disk->used_inodes != base_.nodes().size()) Fail(fmt::format("{} inodes are in the tree and {} are used: something was left over", base_.nodes().size(), disk->used_inodes));
+    uint64_t with_bytes = 0;
+    for (const auto& [ino, shown] : base_.nodes()) with_bytes += !shown.content.empty();
+    if (with_bytes == 0 && disk->used_bytes != 0) Fail(fmt::format("no file has a byte and {} are used", disk->used_bytes));
+    while (network_.flying > 0) scheduler_.Sleep(absl::Milliseconds(100));
+    cluster_.Stop();
+  }
+
+  SimScheduler& scheduler_;
+  const SimSetup setup_;
+  SimTotals& totals_;
+  Network network_;
+  Random& random_;
+  std::unique_ptr<Random> mount_random_;
+  MemCluster cluster_;
+  std::vector<std::unique_ptr<SimClient>> clients_;
+  RefTree base_;
+  std::vector<Event> events_;
+  std::vector<Loss> losses_;
+  uint64_t counter_ = 0;
+  int last_client_ = 0;
+  bool round_over_ = false;
+  bool over_ = false;
+  absl::Duration last_fault_;
+};
+
+}  // namespace
+
+SimSetup SetupOf(uint64_t seed) {
+  const auto random = SeededRandom(seed * 307 + 41);
+  SimSetup s;
+  s.seed = seed;
+  s.clients = 2 + static_cast<int>(random->Below(2));
+  s.lease = absl::Milliseconds(random->Below(2) == 0 ? 500 : 2000);
+  if (random->Below(3) == 0) {
+    s.inode_limit = 3;
+    s.cache_bytes = 0;
+  }
+  s.flush_after = absl::Milliseconds(random->Below(2) == 0 ? 20 : 5000);
+  if (random->Below(2) == 0) s.network.lose_request = s.network.lose_answer = 30;
+  if (random->Below(2) == 0) s.network.twice = 40;
+  switch (random->Below(6)) {
+    case 0: break;
+    case 1: s.cut_short = 60, s.cut_long = 40; break;
+    case 2: s.crash_client = 50, s.cut_short = 50; break;
+    case 3: s.crash_meta = 60, s.crash_data = 40; break;
+    case 4: s.crash_meta = 20, s.stop_meta = 20, s.cut_long = 20, s.crash_client = 20, s.crash_data = 20; break;
+    default: s.crash_meta = 50, s.crash_client = 50; break;
+  }
+  return s;
+}
+
+SimResult RunSim(const SimSetup& setup, SimTotals& totals) {
+  SimScheduler scheduler(setup.seed);
+  SimResult result;
+  result.failure = scheduler.Run([&] {
+    auto world = std::make_unique<World>(scheduler, setup, totals);
+    world->Run();
+  });
+  result.trace = scheduler.trace();
+  totals.switches += scheduler.switches();
+  ++totals.runs;
+  if (result.failure) *result.failure = fmt::format("seed {}: {}", setup.seed, *result.failure);
+  return result;
+}
+
+}  // namespace archil::sim
