@@ -59,7 +59,8 @@ void SimKernel::ForgetAll() {
 
 void SimKernel::Lookup(const OpContext& ctx, Event& e) {
   const NameKey key{e.ino, e.name};
-  if (const auto it = names_.find(key); it != names_.end()) {
+  // A present one shows only together with attributes.
+  if (const auto it = names_.find(key); it != names_.end() && (!it->second || known_[it->second].attr)) {
     ++from_memory_;
     e.found = it->second;
     return Answer(e, it->second ? Code::kOk : Code::kNotFound);

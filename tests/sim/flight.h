@@ -1,6 +1,8 @@
 // Flight: one call through the simulated network. Part of network.cc's links.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -99,6 +101,7 @@ class Flight : public std::enable_shared_from_this<Flight<R>> {
       return Answer(kind_ == CallKind::kRead || random.Below(2) == 0 ? Code::kUnavailable : Code::kUnknown);
     }
     R answer = call_(ctx);
+    if (BandOf(answer.code()) != Band::kOk || kind_ == CallKind::kChange) scheduler.Note(fmt::format("{} did {}: {}", end_->name, name_, CodeName(answer.code())));
     scheduler.Sleep(DrawDelay(network_));
     if (!PassLink(network_, *end_)) return;
     if (Drawn(random, tuning.lose_answer)) {

@@ -1,5 +1,7 @@
 #include "tests/sim/network.h"
 
+#include <fmt/format.h>
+
 #include <map>
 
 #include "tests/sim/flight.h"
@@ -27,11 +29,33 @@ class ClientLinks::Meta final : public MetaService {
   Result<OpenSessionReply> OpenSession(const OpContext& ctx, const OpenSessionRequest& request) override { ARCHIL_SIM_FLY(CallKind::kChange, OpenSession(ctx, request)); }
   Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key, uint64_t progress) override { ARCHIL_SIM_FLY(CallKind::kRead, Renew(ctx, session, key, progress)); }
   Status CloseSession(const OpContext& ctx, SessionId session, SessionKey key) override { ARCHIL_SIM_FLY(CallKind::kChange, CloseSession(ctx, session, key)); }
-  Result<AcquireReply> Acquire(const OpContext& ctx, const AcquireRequest& request) override { ARCHIL_SIM_FLY(CallKind::kChange, Acquire(ctx, request)); }
-  Result<PollReply> Poll(const OpContext& ctx, SessionId session, SessionKey key, uint64_t after) override { ARCHIL_SIM_FLY(CallKind::kRead, Poll(ctx, session, key, after)); }
-  Status AnswerRecall(const OpContext& ctx, SessionId session, SessionKey key, const RecallAnswer& answer) override { ARCHIL_SIM_FLY(CallKind::kChange, AnswerRecall(ctx, session, key, answer)); }
+  Result<AcquireReply> Acquire(const OpContext& ctx, const AcquireRequest& request) override {
+    Note(fmt::format("wants{}", Words(request.wants)));
+    auto reply = FlyAcquire(ctx, request);
+    Note(reply.ok() ? fmt::format("wanted{} and has{}{}", Words(request.wants), Words(reply->grants), Details(*reply)) : fmt::format("wanted{}: {}", Words(request.wants), CodeName(reply.code())));
+    return reply;
+  }
+  Result<PollReply> Poll(const OpContext& ctx, SessionId session, SessionKey key, uint64_t after) override {
+    auto reply = FlyPoll(ctx, session, key, after);
+    if (!reply.ok()) return reply;
+    for (const SessionMessage& m : reply->messages) {
+      Note(fmt::format("is told {}: recall of {} (home {}, grant {}), {} stays", m.number, m.ino.value, m.home.value, m.grant, static_cast<int>(m.keep)));
+    }
+    return reply;
+  }
+  Status AnswerRecall(const OpContext& ctx, SessionId session, SessionKey key, const RecallAnswer& answer) override {
+    Note(fmt::format("answers {}: {} kept, last op {}", answer.message, static_cast<int>(answer.kept), answer.last.value));
+    const Status told = FlyAnswer(ctx, session, key, answer);
+    Note(fmt::format("has answered {}: {}", answer.message, CodeName(told.code())));
+    return told;
+  }
   Status GiveBack(const OpContext& ctx, SessionId session, SessionKey key, const std::vector<InodeId>& inodes, const std::vector<InodeId>& opens) override { ARCHIL_SIM_FLY(CallKind::kChange, GiveBack(ctx, session, key, inodes, opens)); }
-  Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) override { ARCHIL_SIM_FLY(CallKind::kChange, Reclaim(ctx, request)); }
+  Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) override {
+    Note(fmt::format("reclaims{}{}", request.alone ? " everything" : "", Words(request.rights)));
+    auto reply = FlyReclaim(ctx, request);
+    Note(fmt::format("has reclaimed: {}", CodeName(reply.code())));
+    return reply;
+  }
   Result<LockOutcome> SetLock(const OpContext& ctx, const SetLockRequest& request) override { ARCHIL_SIM_FLY(CallKind::kChange, SetLock(ctx, request)); }
   Result<bool> CancelLock(const OpContext& ctx, SessionId session, SessionKey key, uint64_t id) override { ARCHIL_SIM_FLY(CallKind::kChange, CancelLock(ctx, session, key, id)); }
   Result<std::optional<FileLock>> TestLock(const OpContext& ctx, SessionId session, SessionKey key, const FileLock& lock) override { ARCHIL_SIM_FLY(CallKind::kRead, TestLock(ctx, session, key, lock)); }
@@ -48,6 +72,33 @@ class ClientLinks::Meta final : public MetaService {
   Result<FsStats> StatFs(const OpContext& ctx, SessionId session) override { ARCHIL_SIM_FLY(CallKind::kRead, StatFs(ctx, session)); }
 
  private:
+  Result<AcquireReply> FlyAcquire(const OpContext& ctx, const AcquireRequest& request) { ARCHIL_SIM_FLY(CallKind::kChange, Acquire(ctx, request)); }
+  Result<PollReply> FlyPoll(const OpContext& ctx, SessionId session, SessionKey key, uint64_t after) { ARCHIL_SIM_FLY(CallKind::kRead, Poll(ctx, session, key, after)); }
+  Status FlyAnswer(const OpContext& ctx, SessionId session, SessionKey key, const RecallAnswer& answer) { ARCHIL_SIM_FLY(CallKind::kChange, AnswerRecall(ctx, session, key, answer)); }
+  Result<ReclaimReply> FlyReclaim(const OpContext& ctx, const ReclaimRequest& request) { ARCHIL_SIM_FLY(CallKind::kChange, Reclaim(ctx, request)); }
+
+  template <class Rights>
+  static std::string Words(const Rights& rights) {
+    std::string out;
+    for (const auto& right : rights) out += fmt::format(" {}:{}", right.ino.value, static_cast<int>(right.right));
+    return out;
+  }
+  static std::string Details(const AcquireReply& reply) {
+    std::string out;
+    for (const Grant& grant : reply.grants) {
+      out += fmt::format(" ({} by {}", grant.ino.value, grant.number);
+      for (const InodeId ino : grant.uncovered) out += fmt::format(" without {}", ino.value);
+      out += ")";
+    }
+    for (const DirPage& page : reply.listings) {
+      out += fmt::format(" [{}:", page.directory.attr.ino.value);
+      for (const DirEntry& e : page.entries) out += fmt::format(" {}={}{}", e.name, e.inode.attr.ino.value, e.inode.covered ? "+" : "");
+      out += "]";
+    }
+    return out;
+  }
+  void Note(const std::string& what) { network_.scheduler().Note(end_->name + " " + what); }
+
   Network& network_;
   const std::shared_ptr<ClientEnd> end_;  // owners: the links and calls on their way
   MetaService& server_;

@@ -142,12 +142,12 @@ std::optional<std::string> SimScheduler::Run(std::function<void()> body) {
     running_ = nullptr;
     if (over_) break;
   }
-  std::string what = *result_ + Everybody();
-  return what;
+  return *result_ + (stuck_ || std::getenv("ARCHIL_SIM_STACKS") != nullptr ? Everybody() : std::string());
 }
 
 void SimScheduler::Finish(std::optional<std::string> result) {
   over_ = true;
+  stuck_ = running_ == nullptr;
   result_ = std::move(result);
 }
 

@@ -119,6 +119,7 @@ class SimScheduler final : public Scheduler, private SchedulerHooks, private Clo
   std::unordered_map<const Mutex*, Held> locks_;
   std::unordered_map<const CondVar*, std::vector<Task*>> waiters_;
   bool over_ = false;
+  bool stuck_ = false;  // over because nobody could go on, or nothing came to an end
   bool ended_ = false;  // some task, or its Thread
   bool dumping_ = false;
   std::optional<std::string> result_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "tests/sim/applications.h"
@@ -96,6 +97,8 @@ class World {
     }
     events_.clear();
     losses_.clear();
+    silenced_.clear();
+    servers_failed_ = false;
     network_.Tune(setup_.network);
     round_over_ = false;
     last_fault_ = scheduler_.now();
@@ -131,7 +134,7 @@ class World {
   void MakeFaults() {
     const uint32_t sum = setup_.cut_short + setup_.cut_long + setup_.crash_client + setup_.crash_meta + setup_.stop_meta + setup_.crash_data;
     while (sum > 0 && !round_over_) {
-      scheduler_.Sleep(absl::Milliseconds(20 + random_.Below(600)));
+      scheduler_.Sleep(absl::Milliseconds(20 + random_.Below(static_cast<uint64_t>(absl::ToInt64Milliseconds(setup_.pause)))));
       if (round_over_) return;
       Fault(random_.Below(sum));
       last_fault_ = scheduler_.now();
@@ -153,6 +156,7 @@ class World {
       losses_.push_back({client->number(), ++counter_});
       return client->Crash();
     }
+    servers_failed_ = true;
     const MemCluster::Loss loss = random_.Below(2) == 0 ? MemCluster::Loss::kPower : MemCluster::Loss::kProcess;
     if (is(setup_.crash_meta)) {
       scheduler_.Note("the metadata server crashes");
@@ -181,6 +185,7 @@ class World {
     if (client == nullptr) return;
     scheduler_.Note(fmt::format("client {} is cut off for {} ms", client->number(), absl::ToInt64Milliseconds(time)));
     client->CutUntil(scheduler_.now() + time);
+    silenced_.insert(client->number());
     scheduler_.Sleep(time);
   }
 
@@ -195,9 +200,7 @@ class World {
       const absl::Duration give_up = scheduler_.now() + kOp;
       while (!client->crashed() && client->mount().fs().GetStatus().state != "active") {
         if (client->fenced()) {
-          losses_.push_back({client->number(), 0});
-          scheduler_.Note(fmt::format("client {} was fenced", client->number()));
-          client->Crash();
+          WasFenced(*client);
           break;
         }
         if (scheduler_.now() > give_up) Fail(fmt::format("client {} does not come back: {}", client->number(), client->mount().fs().GetStatus().state_detail));
@@ -212,9 +215,31 @@ class World {
     if (std::all_of(clients_.begin(), clients_.end(), [](const auto& c) { return c == nullptr; })) MountAt(0);
   }
 
+  // Its session was ended. That must have a cause: it was cut off, or could not flush because servers were down.
+  void WasFenced(SimClient& client) {
+    const std::string why = client.mount().fs().GetStatus().state_detail;
+    scheduler_.Note(fmt::format("client {} was fenced", client.number()));
+    const bool cause = servers_failed_ || silenced_.contains(client.number());
+    if (!cause || why.find("has ended") == std::string::npos) Fail(fmt::format("client {} is at its end without a cause: {}", client.number(), why));
+    losses_.push_back({client.number(), 0});
+    client.Crash();
+    totals_.recalls += client.mount().fs().Metrics()["recalls"];
+  }
+
   void Judge() {
+    // Whoever shows its tree takes what silent ones hold.
     for (auto& client : clients_) {
-      if (client != nullptr) AddDump(*client);
+      if (client != nullptr && !AddDump(*client)) client.reset();
+    }
+    // One that had shown its tree may have gone silent since.
+    for (auto& client : clients_) {
+      if (client == nullptr || !client->fenced()) continue;
+      WasFenced(*client);
+      client.reset();
+    }
+    if (events_.empty() || events_.back().verb != Verb::kDump) {
+      MountAt(0);
+      AddDump(*clients_[0]);
     }
     const Judgement judgement = FindOrder(base_, events_, losses_);
     if (judgement.gave_up) ++totals_.no_verdict;
@@ -229,16 +254,24 @@ class World {
     CheckRecords();
   }
 
-  void AddDump(SimClient& client) {
+  // False: it was fenced meanwhile.
+  bool AddDump(SimClient& client) {
     Event dump;
     dump.verb = Verb::kDump;
-    dump.client = -client.number();
+    dump.client = client.number();
+    dump.thread = setup_.threads;
     dump.begun = ++counter_;
     auto tree = client.Dump(Context());
+    if (!tree.ok() && client.fenced()) {
+      WasFenced(client);
+      ++totals_.losses;
+      return false;
+    }
     if (!tree.ok()) Fail(fmt::format("client {} cannot read the tree: {}", client.number(), tree.error().ToString()));
     dump.tree = std::move(*tree);
     dump.ended = ++counter_;
     events_.push_back(std::move(dump));
+    return true;
   }
 
   // INV: all is quiet, so the server records at least what each client believes.
@@ -306,7 +339,7 @@ class World {
     scheduler_.Sleep(4 * setup_.lease);
     MountAt(0);
     events_.clear();
-    AddDump(*clients_[0]);
+    if (!AddDump(*clients_[0])) Fail("a fresh mount was fenced");
     if (const auto difference = base_.Compare(events_.back().tree)) Fail("a fresh mount shows another tree: " + *difference);
     UnmountAt(0);
     const auto disk = cluster_.meta().ShowDisk(Context(), "sim");
@@ -330,6 +363,8 @@ class World {
   RefTree base_;
   std::vector<Event> events_;
   std::vector<Loss> losses_;
+  std::set<int> silenced_;       // clients that were cut off in this round
+  bool servers_failed_ = false;  // in this round
   uint64_t counter_ = 0;
   int last_client_ = 0;
   bool round_over_ = false;
@@ -349,6 +384,7 @@ SimSetup SetupOf(uint64_t seed) {
     s.inode_limit = 3;
     s.cache_bytes = 0;
   }
+  if (s.lease < absl::Seconds(1)) s.network.slowest = absl::Milliseconds(80);
   s.flush_after = absl::Milliseconds(random->Below(2) == 0 ? 20 : 5000);
   if (random->Below(2) == 0) s.network.lose_request = s.network.lose_answer = 30;
   if (random->Below(2) == 0) s.network.twice = 40;

@@ -26,6 +26,7 @@ struct SimSetup {
   uint64_t cache_bytes = 1 << 20;
   absl::Duration flush_after = absl::Milliseconds(200);
   NetworkTuning network;  // while a round runs
+  absl::Duration pause = absl::Milliseconds(600);  // at most, between two faults
   // How often, of a hundred things that go wrong; all 0: nothing does.
   uint32_t cut_short = 0;
   uint32_t cut_long = 0;      // longer than the lease

@@ -7,6 +7,7 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/string_view.h"
 #include "common/base/check.h"
+#include "common/env/planted.h"
 
 namespace archil {
 namespace {
@@ -147,7 +148,7 @@ void DirIndex::Replace(std::string_view name, InodeId ino, FileType type) {
 void DirIndex::Remove(std::string_view name) {
   Entry* entry = impl_->Get(name);
   ARCHIL_CHECK(entry != nullptr && entry->state == Entry::State::kPresent);
-  if (complete_) {
+  if (complete_ || Planted(Plant::kTombstoneForgotten)) {
     impl_->Drop(*entry);
     return;
   }

@@ -1,4 +1,5 @@
 #include "client/delegation/rights.h"
+#include "common/env/planted.h"
 
 #include <algorithm>
 
@@ -26,7 +27,9 @@ BootTime Rights::SinceOf(InodeId ino) const {
 }
 
 bool Rights::Install(InodeId ino, Right right, uint64_t number, BootTime now) {
-  if (const auto it = given_up_.find(ino); it != given_up_.end() && number < it->second) return false;
+  if (const auto it = given_up_.find(ino); it != given_up_.end() && number < it->second && !Planted(Plant::kRecallOvertakesGrant)) {
+    return false;
+  }
   Record& record = records_[ino];
   if (record.right == Right::kNone) record.since = now;
   record.right = Stronger(record.right, right);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/oplog/op_facts.h"
+#include "common/env/planted.h"
 #include "common/format/op_codec.h"
 
 namespace archil {
@@ -170,7 +171,8 @@ Planner::Output Planner::Encode() {
   ByteWriter bytes;
   for (size_t i = 0; i < end_; i++) {
     const Op& op = items_[i].op;
-    if (Absorbed(who_[i].owner)) {
+    const bool half = Planted(Plant::kHalfOfPair) && std::holds_alternative<UnlinkOp>(op);
+    if (Absorbed(who_[i].owner) && !half) {
       out.absorbed_ops++;
       if (const auto* create = std::get_if<CreateOp>(&op)) out.absorbed.push_back(create->ino);
       EncodeRemains(i, out, bytes);

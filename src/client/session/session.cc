@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/env/planted.h"
 #include "common/obs/log.h"
 
 namespace archil {
@@ -120,6 +121,7 @@ Result<InodeId> Session::NextInode() {
   InodeRange& range = ranges_.front();
   const InodeId ino = range.first;
   range.first = InodeId{range.first.value + 1};
+  if (Planted(Plant::kReuseInode) && ino.value % 3 == 0) range.first = ino;
   --range.count;
   if (ranges_.size() == 1 && range.count < kLowInodes && !want_inodes_) {
     want_inodes_ = true;
@@ -191,7 +193,8 @@ void Session::Renewed(BootTime sent, const RenewReply& reply) {
     MutexLock lock(mu_);
     if (state_ == State::kFenced || state_ == State::kClosed) return;
     lease_ = reply.lease;
-    lease_end_ns_.store(absl::ToInt64Nanoseconds((sent + lease_).since_boot));
+    const BootTime from = Planted(Plant::kLeaseFromAnswer) ? env_.scheduler.clock().Boot() : sent;
+    lease_end_ns_.store(absl::ToInt64Nanoseconds((from + lease_).since_boot));
   }
   renewals_.fetch_add(1);
   SetState(State::kActive, "");
@@ -220,6 +223,7 @@ void Session::Beat(bool want_inodes) {
     return;
   }
   (void)Note(reply.error());
+  if (Planted(Plant::kHeartbeatRenews)) Renewed(sent, {.lease = lease()});
   if (Usable()) {
     SetState(State::kReconnecting, reply.error().ToString());
   } else {

@@ -15,6 +15,7 @@
 #include "client/delegation/rights.h"
 #include "client/oplog/op_log.h"
 #include "client/vfs/inode.h"
+#include "common/env/planted.h"
 #include "common/env/release_lock.h"
 #include "common/env/sched.h"
 
@@ -110,6 +111,7 @@ class MountState {
   }
   // What a load that began at `stamp` says of `ino` may be believed.
   bool Fresh(InodeId ino, uint64_t stamp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (Planted(Plant::kStaleReply)) return true;
     if (stamp <= all_not_fresh_) return false;
     const auto it = not_fresh_.find(ino);
     return it == not_fresh_.end() || it->second < stamp;
@@ -124,7 +126,7 @@ class MountState {
   void Drop(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     const auto it = inodes.find(ino);
     Inode& inode = *it->second;
-    if (inode.last_op) NotFresh(ino);
+    if (inode.last_op && !Planted(Plant::kTombstoneForgotten)) NotFresh(ino);
     SetHome(inode, InodeId{});
     if (inode.attr.nlink == 0) rights.Erase(ino);
     inodes.erase(it);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client/vfs/vfs.h"
+#include "common/env/planted.h"
 #include "common/posix/attributes.h"
 
 namespace archil {
@@ -104,9 +105,11 @@ Result<ReadReply> Vfs::Read(const OpContext& ctx, InodeId ino, uint64_t offset, 
         if (!inode.is_file()) return Code::kInvalid;
         if (inode.gone) return Code::kStale;
         if (offset >= inode.attr.size) return ReadReply{};
-        length = std::min<uint64_t>(length, inode.attr.size - offset);
-        ARCHIL_ENSURE(EnsureChunks(ctx, inode, offset, length));
-        pieces = inode.map->Read(offset, length);
+        // Of this look only: when it is looked at again the file may be longer.
+        const uint64_t there = std::min<uint64_t>(length, inode.attr.size - offset);
+        if (Planted(Plant::kShortRead)) length = there;
+        ARCHIL_ENSURE(EnsureChunks(ctx, inode, offset, there));
+        pieces = inode.map->Read(offset, there);
         wb_.state_.HandedOut(inode);
         small = inode.attr.size <= kSmallFile;
         break;
@@ -223,6 +226,7 @@ Status Vfs::FsyncInode(const OpContext& outer, InodeId ino) {
   if (inode == nullptr) return wb_.state_.broken ? Status(Error(Code::kIo, wb_.state_.broken_reason)) : Ok();
   if (wb_.state_.broken) return Error(Code::kIo, wb_.state_.broken_reason);
   if (TakeLost(outer.handle, ino)) return Error(Code::kIo, "changes of it were lost while the mount was silent");
+  if (Planted(Plant::kFsyncLies)) return Ok();
   wb_.Take(*inode);
   for (;;) {
     const Seq target = inode->last_op;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client/vfs/vfs.h"
+#include "common/env/planted.h"
 #include "common/posix/attributes.h"
 #include "common/posix/entries.h"
 #include "common/posix/rename.h"
@@ -183,7 +184,7 @@ void Vfs::TouchDir(Inode& dir, Timestamp now) {
 bool Vfs::OnlyOurs(const Inode& inode) { return wb_.state_.rights.alone() || inode.only_ours; }
 
 void Vfs::Uncover(Inode& inode) {
-  if (inode.is_dir()) return;
+  if (inode.is_dir() || Planted(Plant::kLinkStaysCovered)) return;
   wb_.state_.SetHome(inode, InodeId{});
   wb_.state_.rights.Born(inode.ino(), env_.scheduler.clock().Boot());
 }
@@ -546,7 +547,7 @@ void Vfs::ApplyRename(Inode& from_dir, std::string_view name, Inode& to_dir, std
   if (crosses) TouchDir(to_dir, now);
   const bool still_open = op.victim_still_open;
   wb_.Log(std::move(op), {&moved, victim, &from_dir, &to_dir});
-  if (moved.home && crosses) wb_.state_.SetHome(moved, to_dir.ino());
+  if (moved.home && crosses && !Planted(Plant::kMovedKeepsHome)) wb_.state_.SetHome(moved, to_dir.ino());
   if (victim == nullptr) return;
   if (exchange) {
     if (victim->home && crosses) wb_.state_.SetHome(*victim, from_dir.ino());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/vfs/vfs.h"
+#include "common/env/planted.h"
 
 namespace archil {
 namespace {
@@ -15,6 +16,9 @@ constexpr uint64_t kListAgain = 1024;     // names of a directory that is listed
 constexpr absl::Duration kWalkPause = absl::Milliseconds(500);
 constexpr absl::Duration kAcquireAttempt = absl::Seconds(20);
 constexpr absl::Duration kOpenGrace = absl::Seconds(1);  // between a LOOKUP and the OPEN that it was for
+// A recall waits so long for the grant that it ends. Less than a server waits for an answer: what is on its way may be another request,
+// which the server holds back until this recall is answered, while the answer that brought the grant was lost.
+constexpr absl::Duration kGrantOnItsWay = absl::Seconds(1);
 constexpr uint32_t kCarvedAtMost = 4;     // files of a directory wanted for writing one by one, before all of it is wanted
 
 }  // namespace
@@ -171,7 +175,7 @@ void Vfs::Install(const AcquireReply& reply, uint64_t stamp) {
     if (!inode.valid) Refresh(inode, reply.inodes[i]);
     for (const InodeId child : grant.uncovered) {
       Inode* known = wb_.state_.Find(child);
-      if (known == nullptr || known->home != grant.ino) continue;
+      if (known == nullptr || known->home != grant.ino || Planted(Plant::kUncoveredIgnored)) continue;
       wb_.state_.SetHome(*known, InodeId{});
       if (!wb_.state_.rights.Install(child, Right::kRead, grant.number, now)) known->valid = false;
     }
@@ -222,20 +226,27 @@ void Vfs::Recall(const SessionMessage& message) {
   // not come: who waited for it would wait for our own next request, which may stand behind the one that this recall is for.
   const uint64_t newest = last_acquire_;
   const InodeId granted = message.home ? message.home : message.ino;
-  while (!stop_.cancelled() && !wb_.state_.broken &&
-         ((wb_.state_.rights.NumberOf(granted) < message.grant && !wb_.state_.rights.Ended(granted, message.grant) && AcquiresUpTo(newest)) || Claimed(message.ino))) {
-    wb_.state_.changed.Wait(wb_.state_.mu);
+  const BootTime patience = env_.scheduler.clock().Boot() + (Planted(Plant::kRecallOvertakesGrant) ? absl::ZeroDuration() : kGrantOnItsWay);
+  while (!stop_.cancelled() && !wb_.state_.broken) {
+    const bool comes = wb_.state_.rights.NumberOf(granted) < message.grant && !wb_.state_.rights.Ended(granted, message.grant);
+    const bool on_its_way = comes && AcquiresUpTo(newest) && env_.scheduler.clock().Boot() < patience;
+    if (!on_its_way && !Claimed(message.ino)) break;
+    wb_.state_.changed.WaitUntil(wb_.state_.mu, on_its_way ? patience : BootTime::Infinite());
   }
   if (stop_.cancelled() || wb_.state_.broken) return;
   wb_.state_.rights.BeginRecall(message.ino, message.keep);
   // 3: while changes go on; then once more for the little that came meanwhile, with everything at rest.
-  if (message.keep == Right::kNone) DropFromKernel(message.ino);
-  if (!FlushFor(message.ino).ok()) return;  // the mount is at its end
+  std::vector<KernelCache::Drop> late;
+  if (Planted(Plant::kAnswerBeforeDrop)) late = KernelDrops(message.ino);
+  const bool drop = message.keep == Right::kNone && !Planted(Plant::kAnswerBeforeDrop);
+  const bool flush = !Planted(Plant::kAnswerUnchecked);
+  if (drop) DropFromKernel(message.ino);
+  if (flush && !FlushFor(message.ino).ok()) return;  // the mount is at its end
   wb_.state_.rights.CloseNames(message.ino);
-  if (message.keep == Right::kNone) SealFromKernel(message.ino);
+  if (drop) SealFromKernel(message.ino);
   // 4
   wb_.state_.rights.Close(message.ino);
-  if (!FlushFor(message.ino).ok()) return;
+  if (flush && !FlushFor(message.ino).ok()) return;
   // 5, 6
   answer.last = wb_.told();
   GiveUp(message, answer);
@@ -243,6 +254,7 @@ void Vfs::Recall(const SessionMessage& message) {
   ReleaseLock unlocked(wb_.state_.mu);
   progress_.fetch_add(1);
   session_.Answer(std::move(answer));
+  if (!late.empty() && kernel_ != nullptr) kernel_->DropNow(KernelCache::Names::kForget, late, [] { return false; });
 }
 
 void Vfs::DropNow(KernelCache::Names names, const std::vector<KernelCache::Drop>& drops) {
@@ -330,7 +342,8 @@ Status Vfs::FlushFor(InodeId ino) {
 
 void Vfs::GiveUpInode(Inode& inode, RecallAnswer& answer) {
   wb_.state_.NotFresh(inode.ino());
-  inode.valid = inode.sealed = inode.recached = inode.only_ours = false;
+  inode.valid = Planted(Plant::kStillTrue);
+  inode.sealed = inode.recached = inode.only_ours = false;
   ++inode.generation;
   if (inode.dir) inode.dir->Invalidate();
   const bool opening = !InUse(inode) && JustLookedUp(inode.ino());

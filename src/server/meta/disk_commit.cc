@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "absl/container/flat_hash_set.h"
+#include "common/env/planted.h"
 #include "common/format/op_codec.h"
 #include "server/meta/apply.h"
 #include "server/meta/disk.h"
@@ -83,7 +84,7 @@ void Disk::Commit(CommitRequest request, Done<CommitReply> done) {
 void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op>& ops, BootTime received, const Done<CommitReply>& done) {
   const auto commit = [&]() -> Result<CommitReply> {
     ARCHIL_ASSIGN_OR_RETURN(SessionRecord * session, LiveSession(core, request.session, &request.key, received, Claim::kUnsettled));
-    if (request.last <= session->applied) {
+    if (request.last <= session->applied && !Planted(Plant::kCommitTwice)) {
       ++host_.metrics.commits_repeated;
       return CommitReply{session->applied, core.applied};
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "common/env/planted.h"
 #include "server/meta/apply.h"
 #include "server/meta/disk.h"
 
@@ -65,10 +66,12 @@ Status Disk::EndSession(DiskCore& core, SessionId session, bool fenced, std::str
     return true;
   }));
   const std::shared_ptr<Disk> self = shared_from_this();
-  ARCHIL_RETURN_IF_ERROR(Change(core, SessionEndedRecord{session, fenced, reason}, [self, to_seal] {
-    self->SealInBackground(to_seal);
-    self->ScheduleCollection();
-  }));
+  if (!fenced || !Planted(Plant::kFenceNotLogged)) {
+    ARCHIL_RETURN_IF_ERROR(Change(core, SessionEndedRecord{session, fenced, reason}, [self, to_seal] {
+      self->SealInBackground(to_seal);
+      self->ScheduleCollection();
+    }));
+  }
   EndPoll(core, session, Error(Code::kFenced, fmt::format("session {:x} has ended: {}", session.value, reason)));
   DelegationEffects effects;
   core.table.Remove(session, fmt::format("session {:x} has ended: {}", session.value, reason), effects);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/env/planted.h"
 #include "server/meta/delegation/delegation_table.h"
 
 namespace archil {
@@ -135,7 +136,7 @@ bool DelegationTable::AwaitClaims(BranchId id, Branch& branch, BootTime now, Del
     out.ends.push_back({session, fmt::format("it did not come back within {} s after the server was started, and {} wanted something",
                                              absl::ToInt64Seconds(s.holder.lease.length), NameOf(Find(branch.requests.front().session)))});
   }
-  if (unclaimed.empty()) return false;
+  if (unclaimed.empty() || Planted(Plant::kGrantBeforeReclaim)) return false;
   for (Request& request : branch.requests) request.waits_for = unclaimed;
   return true;
 }
@@ -267,6 +268,7 @@ std::vector<DelegationTable::Obstacle> DelegationTable::ObstaclesOf(BranchId id,
   const Session& own = sessions_[request.session];
   // An operation at the server shares nothing, not even with its own session; a look does, as its session looks first itself.
   const bool strict = request.reservation && request.reservation->kind == Reservation::Kind::kChange;
+  if (branch.alone && Planted(Plant::kAloneNotAsked)) return out;
   if (branch.alone == request.session) {
     if (own.alone_recall != 0 || strict) out.push_back({branch.alone, InodeId{0}, Right::kNone});
     return out;
@@ -293,11 +295,13 @@ std::vector<DelegationTable::Obstacle> DelegationTable::ObstaclesOf(BranchId id,
     if (kind == Tree::Kind::kOther) {
       if (const InodeId home = tree.HomeOf(id, w.ino)) {
         for (const RightRecord& r : branch.book.At(home)) {
+          if (Planted(Plant::kForgetCoveredChild)) continue;
           if ((strict || r.session != request.session) && Conflict(r.right, w.right) && r.Covers(w.ino))
             others.insert(r.session);
         }
       }
     }
+    if (Planted(Plant::kSkipRecall)) others.clear();
     for (SessionId other : others) out.push_back({other, w.ino, keep});
   }
   return out;
@@ -428,6 +432,7 @@ RightRecord& DelegationTable::PutDirectory(Branch& branch, SessionId self, Inode
   RightRecord& record = branch.book.Put(dir, self, right, number, InodeId{0});
   branch.book.ForChildren(dir, [&](InodeId child, const std::vector<RightRecord>& held) {
     for (const RightRecord& r : held) {
+      if (Planted(Plant::kCoverEverything)) continue;
       if (r.session != self && Conflict(r.right, right)) record.exceptions.insert(child);
     }
   });

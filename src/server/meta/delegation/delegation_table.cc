@@ -1,4 +1,5 @@
 // Sessions, what they say, and what commits do. Requests: delegation_requests.cc.
+#include "common/env/planted.h"
 #include "server/meta/delegation/delegation_table.h"
 
 #include <fmt/format.h>
@@ -28,6 +29,7 @@ void DelegationTable::Add(const Holder& holder, uint64_t number, Birth birth) {
   s.number = number;
   s.reclaimed = number;
   s.unclaimed = birth == Birth::kUnclaimed;
+  unclaimed_ += s.unclaimed;
   s.claim_until = holder.lease.heard + holder.lease.length;
   (void)BranchOf(s);
 }
@@ -58,6 +60,7 @@ void DelegationTable::Remove(SessionId session, const std::string& reason, Deleg
     if (it->second.empty()) branch.opens.erase(it);
   }
   for (auto& [ino, seen] : branch.glimpses) seen.erase(session);
+  unclaimed_ -= s->unclaimed;
   sessions_.erase(session);
 }
 
@@ -286,6 +289,7 @@ Status DelegationTable::CheckOpens(const Session& session, const std::vector<Ino
 }
 
 void DelegationTable::AddOpens(Session& session, Branch& branch, const std::vector<InodeId>& opens, Tree& tree) {
+  if (Planted(Plant::kForgetOpen)) return;
   for (InodeId ino : opens) {
     if (tree.KindOf(session.holder.branch, ino) == Tree::Kind::kAbsent) continue;
     session.opens.insert(ino);
@@ -355,6 +359,7 @@ Result<uint64_t> DelegationTable::Reclaim(const ReclaimRequest& request, Tree& t
   ARCHIL_RETURN_IF_ERROR(CheckClaim(*s, branch, request));
   const uint64_t number = ++s->number;
   s->unclaimed = false;
+  --unclaimed_;
   s->reclaimed = number;
   if (request.alone) {
     branch.alone = request.session;
@@ -522,6 +527,8 @@ bool DelegationTable::Covered(SessionId session, InodeId dir, InodeId child) con
   const Session* s = Live(session);
   if (s == nullptr) return false;
   const Branch& branch = branches_.at(s->holder.branch);
+  // What others carved out of the directory is not known before they have reclaimed it.
+  if (unclaimed_ > 0 && !OthersKnown(session) && !Planted(Plant::kCoveredBeforeReclaim)) return false;
   // While an answer is owed, the session may have given it up already.
   if (branch.alone == session) return s->alone_recall == 0;
   return branch.book.Cover(dir, child, session) != nullptr && !s->recalls.contains(child) && !s->recalls.contains(dir);

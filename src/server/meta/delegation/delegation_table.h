@@ -322,6 +322,7 @@ class DelegationTable {
 
   const DelegationLimits limits_;
   std::map<SessionId, Session> sessions_;
+  size_t unclaimed_ = 0;  // of them
   std::map<BranchId, Branch> branches_;
 };
 
