@@ -69,6 +69,11 @@ class Runner {
     event.data = Bytes();
     Call(event);
   }
+  void Truncate(InodeId ino) {
+    Event event = About(Verb::kTruncate, ino);
+    event.size = random_.Below(kLongest);
+    Call(event);
+  }
   void Rename(Verb verb, InodeId from, const std::string& name, InodeId to, const std::string& new_name) {
     Event event = About(verb, from);
     event.name = name;
@@ -93,13 +98,13 @@ class Runner {
   void Rewrite(InodeId ino) {
     OpenAt(ino);
     if (open_.empty()) return;
-    if (random_.Below(3) == 0) {
-      Event event = About(Verb::kTruncate, ino);
-      event.size = random_.Below(kLongest);
-      Call(event);
-    }
+    if (random_.Below(3) == 0) Truncate(ino);
     Write(ino);
     if (random_.Below(2) == 0) Read(ino);
+    if (random_.Below(4) == 0) {
+      Truncate(ino);
+      Write(ino);
+    }
     MaybeFsync(ino);
   }
   void Look(InodeId ino) {

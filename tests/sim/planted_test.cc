@@ -52,7 +52,14 @@ void ClientCrashes(SimSetup& s) {
 void Tiny(SimSetup& s) {
   Quiet(s);
   s.inode_limit = 3;
-  s.flush_after = absl::Milliseconds(20);
+  s.threads = 3;
+  s.flush_after = absl::Milliseconds(5);
+  s.network.slow = 300;
+  s.network.usual = absl::Milliseconds(5);
+}
+void Lazy(SimSetup& s) {
+  Quiet(s);
+  s.flush_after = absl::Seconds(5);
 }
 void Lossy(SimSetup& s) {
   Quiet(s);
@@ -77,20 +84,21 @@ const Bug kBugs[] = {
     {"CommitTwice", Plant::kCommitTwice, Lossy},
     {"ForgetOpen", Plant::kForgetOpen, Quiet},
     {"AnswerUnchecked", Plant::kAnswerUnchecked, Quiet},
+    {"UncoveredOnce", Plant::kUncoveredOnce, Lossy, 400},
     {"CoveredBeforeReclaim", Plant::kCoveredBeforeReclaim, Restarts, 400},
     {"AnswerBeforeDrop", Plant::kAnswerBeforeDrop, Quiet},
     {"RecallOvertakesGrant", Plant::kRecallOvertakesGrant, Quiet},
     {"ReuseInode", Plant::kReuseInode, Quiet},
     {"HeartbeatRenews", Plant::kHeartbeatRenews, Silence},
     {"LeaseFromAnswer", Plant::kLeaseFromAnswer, Slow, 400},
-    {"TruncateFirst", Plant::kTruncateFirst, Quiet},
+    {"ExtentsLast", Plant::kExtentsLast, Lazy, 400},
     {"HalfOfPair", Plant::kHalfOfPair, Quiet},
     {"StaleReply", Plant::kStaleReply, Quiet, 400},
     {"TombstoneForgotten", Plant::kTombstoneForgotten, Tiny, 400},
     {"StillTrue", Plant::kStillTrue, Quiet},
     {"UncoveredIgnored", Plant::kUncoveredIgnored, Quiet, 400},
     {"MovedKeepsHome", Plant::kMovedKeepsHome, Quiet},
-    {"LinkStaysCovered", Plant::kLinkStaysCovered, Quiet},
+    {"WaitsForGrant", Plant::kWaitsForGrant, Lossy, 400},
     {"FsyncLies", Plant::kFsyncLies, ClientCrashes},
     {"ShortRead", Plant::kShortRead, Quiet, 400},
 };

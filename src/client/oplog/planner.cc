@@ -171,6 +171,7 @@ Planner::Output Planner::Encode() {
   ByteWriter bytes;
   for (size_t i = 0; i < end_; i++) {
     const Op& op = items_[i].op;
+    if (Planted(Plant::kExtentsLast) && std::holds_alternative<SetExtentsOp>(op)) continue;
     const bool half = Planted(Plant::kHalfOfPair) && std::holds_alternative<UnlinkOp>(op);
     if (Absorbed(who_[i].owner) && !half) {
       out.absorbed_ops++;
@@ -179,6 +180,10 @@ Planner::Output Planner::Encode() {
     } else if (items_[i].state != LogItem::State::kCancelled) {
       EncodeItem(i, out, bytes);
     }
+  }
+  for (size_t i = 0; Planted(Plant::kExtentsLast) && i < end_; i++) {
+    const bool sent = !Absorbed(who_[i].owner) && items_[i].state != LogItem::State::kCancelled;
+    if (sent && std::holds_alternative<SetExtentsOp>(items_[i].op)) EncodeItem(i, out, bytes);
   }
   out.ops = bytes.Take();
   out.ops.insert(0, EncodeOpsHeader(out.count));

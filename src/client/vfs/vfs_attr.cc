@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "client/vfs/vfs.h"
-#include "common/env/planted.h"
 #include "common/posix/attributes.h"
 
 namespace archil {
@@ -70,7 +69,7 @@ Result<AttrReply> Vfs::SetAttr(const OpContext& ctx, InodeId ino, const SetAttrR
     const bool chown = (request.fields & (F::kUid | F::kGid)) != 0;
     if (chown || resize) ARCHIL_ENSURE(EnsureCapabilityKnown(ctx, inode));
     // EXT-1: earlier writes have their place (and their mtime) in the log before this.
-    if (inode.map && inode.map->dirty_bytes() > 0 && !Planted(Plant::kTruncateFirst)) wb_.Take(inode);
+    if (inode.map && inode.map->dirty_bytes() > 0) wb_.Take(inode);
     SetAttrOp op;
     op.ino = ino;
     op.now = (request.fields & F::kCtime) ? std::max(request.ctime, inode.attr.ctime) : NextTime();

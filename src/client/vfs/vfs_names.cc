@@ -184,7 +184,7 @@ void Vfs::TouchDir(Inode& dir, Timestamp now) {
 bool Vfs::OnlyOurs(const Inode& inode) { return wb_.state_.rights.alone() || inode.only_ours; }
 
 void Vfs::Uncover(Inode& inode) {
-  if (inode.is_dir() || Planted(Plant::kLinkStaysCovered)) return;
+  if (inode.is_dir()) return;
   wb_.state_.SetHome(inode, InodeId{});
   wb_.state_.rights.Born(inode.ino(), env_.scheduler.clock().Boot());
 }

@@ -226,7 +226,9 @@ void Vfs::Recall(const SessionMessage& message) {
   // not come: who waited for it would wait for our own next request, which may stand behind the one that this recall is for.
   const uint64_t newest = last_acquire_;
   const InodeId granted = message.home ? message.home : message.ino;
-  const BootTime patience = env_.scheduler.clock().Boot() + (Planted(Plant::kRecallOvertakesGrant) ? absl::ZeroDuration() : kGrantOnItsWay);
+  BootTime patience = env_.scheduler.clock().Boot() + kGrantOnItsWay;
+  if (Planted(Plant::kRecallOvertakesGrant)) patience = BootTime{};
+  if (Planted(Plant::kWaitsForGrant)) patience = BootTime::Infinite();
   while (!stop_.cancelled() && !wb_.state_.broken) {
     const bool comes = wb_.state_.rights.NumberOf(granted) < message.grant && !wb_.state_.rights.Ended(granted, message.grant);
     const bool on_its_way = comes && AcquiresUpTo(newest) && env_.scheduler.clock().Boot() < patience;

@@ -20,6 +20,7 @@ enum class Plant : uint8_t {
   kCommitTwice,           // a repeated commit is applied again
   kForgetOpen,            // does not remember what is open elsewhere
   kAnswerUnchecked,       // takes an answer about ops that are not applied; the client sends it before its commit
+  kUncoveredOnce,         // what a grant does not cover is told once; the answer may be lost
   kCoveredBeforeReclaim,  // says `covered` of what an unclaimed session may hold
   // --- the client
   kAnswerBeforeDrop,      // answers a recall before the kernel has dropped
@@ -27,14 +28,14 @@ enum class Plant : uint8_t {
   kReuseInode,            // one number for two inodes
   kHeartbeatRenews,       // an unanswered heartbeat renews the lease
   kLeaseFromAnswer,       // LSE-1: the lease is counted from the answer
-  kTruncateFirst,         // EXT-1: a new size enters the log before the bytes that were written before it
+  kExtentsLast,           // EXT-1: written bytes come after everything else of a commit
   kHalfOfPair,            // the create of an inode that died is left out, its removal is sent
   kStaleReply,            // a load from before a recall is believed
   kTombstoneForgotten,    // a removed name is found again by a load from before
   kStillTrue,             // what was given up counts as true when the right comes back
   kUncoveredIgnored,      // children that fell out of a grant count as covered
   kMovedKeepsHome,        // a file that moved is covered by its old directory
-  kLinkStaysCovered,      // a file with a second name is covered by its directory
+  kWaitsForGrant,         // a recall waits for the grant that it ends without an end
   kFsyncLies,             // answers before anything is durable
   kShortRead,             // a read that begins again keeps the length of its first try
 };

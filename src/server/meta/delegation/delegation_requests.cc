@@ -407,13 +407,27 @@ Grant DelegationTable::GrantOne(BranchId id, Branch& branch, Session& session, c
   const SessionId self = session.holder.session;
   if (branch.alone == self) return {want.ino, Right::kWrite, branch.alone_number};
   const RightRecord* own = branch.book.Find(want.ino, self);
-  if (own != nullptr && own->right >= want.right) return {want.ino, own->right, own->number};
+  if (own != nullptr && own->right >= want.right) {
+    // The answer that told what fell out of it may have been lost.
+    return {want.ino, own->right, own->number, kind == Tree::Kind::kDirectory ? KeptBeside(id, branch, self, want.ino, *own, tree) : std::vector<InodeId>()};
+  }
   const uint64_t number = ++session.number;
   if (kind == Tree::Kind::kDirectory) {
     return {want.ino, want.right, number, GrantDirectory(id, branch, session, want.ino, want.right, number, tree)};
   }
   branch.book.Put(want.ino, self, want.right, number, tree.HomeOf(id, want.ino));
   return {want.ino, want.right, number, {}};
+}
+
+// Children that WRITE of a directory does not cover and on which the session has a right of its own.
+std::vector<InodeId> DelegationTable::KeptBeside(BranchId id, const Branch& branch, SessionId self, InodeId dir, const RightRecord& held, Tree& tree) {
+  std::vector<InodeId> out;
+  if (held.right != Right::kWrite || Planted(Plant::kUncoveredOnce)) return out;
+  for (InodeId child : held.exceptions) {
+    if (branch.book.Find(child, self) != nullptr && tree.HomeOf(id, child) == dir) out.push_back(child);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
 }
 
 const DelegationTable::WantedChildren& DelegationTable::Wanted(BranchId id, Branch& branch, Tree& tree) {

@@ -303,6 +303,7 @@ class DelegationTable {
   bool LookAtRevocation(Branch& branch, Request& request, Tree& tree, BootTime now, DelegationEffects& out);
   DelegationEffects::Granted GrantAll(BranchId id, Branch& branch, const Request& request, Tree& tree);
   Grant GrantOne(BranchId id, Branch& branch, Session& session, const Want& want, Tree::Kind kind, Tree& tree);
+  static std::vector<InodeId> KeptBeside(BranchId id, const Branch& branch, SessionId self, InodeId dir, const RightRecord& held, Tree& tree);
   // Without what others hold.
   static RightRecord& PutDirectory(Branch& branch, SessionId self, InodeId dir, Right right, uint64_t number);
   // Children that fell out of what the session held on the directory before.

@@ -37,6 +37,30 @@ TEST_F(DelegationTableTest, ReadIsSharedAndWriteRecallsIt) {
   EXPECT_EQ(Has(kC, kDir), Right::kWrite);
 }
 
+TEST_F(DelegationTableTest, WhatFellOutOfAGrantIsToldAgain) {
+  AddThree();
+  Get(kA, kDir, Right::kRead);
+  Get(kB, kFile, Right::kRead);
+  const auto uncovered = [&](Right want) {
+    Ask(kA, {{kDir, want}});
+    EXPECT_EQ(fx_.granted.size(), 1u);
+    return fx_.granted.empty() ? std::vector<InodeId>() : fx_.granted[0].grants[0].uncovered;
+  };
+  EXPECT_THAT(uncovered(Right::kWrite), ElementsAre(kFile));
+  EXPECT_THAT(uncovered(Right::kWrite), ElementsAre(kFile)) << "the first answer may have been lost";
+  EXPECT_THAT(uncovered(Right::kRead), ElementsAre(kFile)) << "WRITE is what it has";
+  EXPECT_EQ(Has(kA, kFile), Right::kRead);
+}
+
+TEST_F(DelegationTableTest, NothingIsCoveredWhileOthersMayHaveCarvedItOut) {
+  Add(kA, DelegationTable::Birth::kUnclaimed);
+  Add(kB, DelegationTable::Birth::kUnclaimed);
+  ASSERT_TRUE(table_.Reclaim({.session = kA, .rights = {{kDir, Right::kRead}}}, tree_).ok());
+  EXPECT_FALSE(table_.Covered(kA, kDir, kFile));
+  ASSERT_TRUE(table_.Reclaim({.session = kB, .rights = {{kFile, Right::kWrite}}}, tree_).ok());
+  EXPECT_FALSE(table_.Covered(kA, kDir, kFile)) << "that is what was not known";
+}
+
 TEST_F(DelegationTableTest, WhatIsWeakenedHasTheNumberOfTheMessage) {
   AddThree();
   Get(kA, kDir, Right::kWrite);
