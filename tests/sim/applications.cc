@@ -10,7 +10,8 @@ constexpr uint64_t kLongest = 40;  // bytes of a file, about
 
 class Runner {
  public:
-  Runner(const Application& app, const std::function<void(SimClient&, Event&)>& call) : app_(app), call_(call), random_(app.scheduler.random()) {}
+  Runner(const Application& app, const std::function<void(SimClient&, Event&)>& call)
+      : app_(app), call_(call), random_(app.scheduler.random()) {}
 
   void Run() {
     for (int i = 0; i < app_.scripts && !over_; ++i) {
@@ -54,7 +55,9 @@ class Runner {
     const InodeId ino = Find(kRootInode, random_.Below(2) == 0 ? "d" : "e");
     return ino ? ino : kRootInode;
   }
-  std::string Bytes() { return fmt::format("<{}.{}>", app_.client.number(), ++written_ * 2 + static_cast<uint64_t>(app_.thread)); }
+  std::string Bytes() {
+    return fmt::format("<{}.{}>", app_.client.number(), ++written_ * 2 + static_cast<uint64_t>(app_.thread));
+  }
 
   void OpenAt(InodeId ino) {
     if (Good(Call(About(Verb::kOpen, ino)))) open_.push_back(ino);
@@ -173,6 +176,8 @@ class Runner {
 
 }  // namespace
 
-void RunApplication(const Application& application, const std::function<void(SimClient&, Event&)>& call) { Runner(application, call).Run(); }
+void RunApplication(const Application& application, const std::function<void(SimClient&, Event&)>& call) {
+  Runner(application, call).Run();
+}
 
 }  // namespace archil::sim

@@ -247,6 +247,16 @@ void SimClient::Crash() {
 
 bool SimClient::fenced() { return mount_->fs().GetStatus().state == "fenced"; }
 
+bool SimClient::active() {
+  const MountStatus status = mount_->fs().GetStatus();
+  return status.state == "active" && status.lease_left > absl::ZeroDuration();
+}
+
+bool SimClient::TakeLost() {
+  const uint64_t lost = mount_->fs().GetStatus().lost_ops;
+  return std::exchange(lost_ops_, lost) != lost;
+}
+
 Result<Tree> SimClient::Dump(const OpContext& ctx) {
   Tree tree;
   std::vector<InodeId> left{kRootInode};
@@ -263,7 +273,9 @@ Result<Tree> SimClient::Dump(const OpContext& ctx) {
     if (!shown.directory) {
       ARCHIL_ASSIGN_OR_RETURN(const ReadReply reply, fs.Read(ctx, ino, 0, kReadAll));
       for (const Buffer& piece : reply.pieces) shown.content.append(piece.view());
-      if (shown.content.size() != attr.attr.size) return Error(Code::kInternal, fmt::format("inode {} has size {} and {} bytes", ino.value, attr.attr.size, shown.content.size()));
+      if (shown.content.size() != attr.attr.size)
+        return Error(Code::kInternal,
+                     fmt::format("inode {} has size {} and {} bytes", ino.value, attr.attr.size, shown.content.size()));
       continue;
     }
     ARCHIL_RETURN_IF_ERROR(fs.Readdir(ctx, ino, 0, false, [&](const DirItem& item) {
@@ -272,7 +284,9 @@ Result<Tree> SimClient::Dump(const OpContext& ctx) {
     }));
     for (const auto& [name, child] : std::map(shown.names)) {
       ARCHIL_ASSIGN_OR_RETURN(const Entry entry, fs.Lookup(ctx, ino, name));
-      if (entry.attr.ino != child) return Error(Code::kInternal, fmt::format("{} is inode {} in the listing and {} when looked up", name, child.value, entry.attr.ino.value));
+      if (entry.attr.ino != child)
+        return Error(Code::kInternal, fmt::format("{} is inode {} in the listing and {} when looked up", name,
+                                                  child.value, entry.attr.ino.value));
       looked_up.push_back(child);
       left.push_back(child);
     }

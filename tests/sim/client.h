@@ -1,4 +1,5 @@
-// SimClient: a machine with a mount: its links, a kernel that remembers what it is allowed to, and applications that call the kernel.
+// SimClient: a machine with a mount: its links, a kernel that remembers what it is allowed to, and applications that
+// call the kernel.
 #pragma once
 
 #include <map>
@@ -15,8 +16,8 @@
 
 namespace archil::sim {
 
-// What Linux keeps of names, attributes and pages, as far as it matters for who sees what: an answer enters only if nothing was
-// dropped since its request, and stays until it is dropped. It never forgets by itself.
+// What Linux keeps of names, attributes and pages, as far as it matters for who sees what: an answer enters only if
+// nothing was dropped since its request, and stays until it is dropped. It never forgets by itself.
 class SimKernel final : public KernelCache {
  public:
   SimKernel(SimScheduler& scheduler, FsApi& fs) : scheduler_(scheduler), fs_(fs) {}
@@ -55,9 +56,9 @@ class SimKernel final : public KernelCache {
   SimScheduler& scheduler_;
   FsApi& fs_;
   std::map<InodeId, Known> known_;
-  std::map<NameKey, InodeId> names_;  // 0: absent
+  std::map<NameKey, InodeId> names_;                                  // 0: absent
   std::map<std::pair<int, InodeId>, std::vector<HandleId>> handles_;  // by thread
-  uint64_t stamp_ = 0;  // +1 whenever something is dropped
+  uint64_t stamp_ = 0;                                                // +1 whenever something is dropped
   uint64_t from_memory_ = 0;
 };
 
@@ -71,6 +72,10 @@ class SimClient {
   void Crash();
   bool crashed() const { return end_->dead; }
   bool fenced();
+  // It has its lease.
+  bool active();
+  // Since the last call it has lost something that it had acknowledged.
+  bool TakeLost();
 
   void CutUntil(absl::Duration when) { end_->cut_until = std::max(end_->cut_until, when); }
   Mount& mount() { return *mount_; }
@@ -87,6 +92,7 @@ class SimClient {
   const std::shared_ptr<ClientEnd> end_;
   ClientLinks links_;
   std::unique_ptr<Mount> mount_;
+  uint64_t lost_ops_ = 0;
   std::unique_ptr<SimKernel> kernel_;
 };
 

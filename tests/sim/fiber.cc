@@ -40,7 +40,8 @@ size_t FiberStack::size() { return kStack; }
 
 Fiber::Fiber() = default;
 
-Fiber::Fiber(std::unique_ptr<FiberStack> stack, std::function<void()> body) : stack_(std::move(stack)), body_(std::move(body)) {
+Fiber::Fiber(std::unique_ptr<FiberStack> stack, std::function<void()> body)
+    : stack_(std::move(stack)), body_(std::move(body)) {
   ARCHIL_CHECK(getcontext(&context_) == 0);
   context_.uc_stack.ss_sp = stack_->begin();
   context_.uc_stack.ss_size = FiberStack::size();
@@ -48,7 +49,8 @@ Fiber::Fiber(std::unique_ptr<FiberStack> stack, std::function<void()> body) : st
   bottom_ = stack_->begin();
   bytes_ = FiberStack::size();
   const auto self = reinterpret_cast<uintptr_t>(this);
-  makecontext(&context_, reinterpret_cast<void (*)()>(&Fiber::Enter), 2, static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
+  makecontext(&context_, reinterpret_cast<void (*)()>(&Fiber::Enter), 2, static_cast<unsigned>(self >> 32),
+              static_cast<unsigned>(self));
 }
 
 void Fiber::Enter(unsigned high, unsigned low) {

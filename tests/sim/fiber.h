@@ -1,5 +1,5 @@
-// Fiber: a thread of control with a stack of its own that runs only while somebody switches to it. All fibers of a simulation share
-// one thread of the machine, so that nothing but the simulator decides who goes on. Not thread safe.
+// Fiber: a thread of control with a stack of its own that runs only while somebody switches to it. All fibers of a
+// simulation share one thread of the machine, so that nothing but the simulator decides who goes on. Not thread safe.
 #pragma once
 
 #include <ucontext.h>

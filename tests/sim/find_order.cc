@@ -1,4 +1,5 @@
-// The search for an order that explains what was answered: depth first over what may come next, with what was tried remembered.
+// The search for an order that explains what was answered: depth first over what may come next, with what was tried
+// remembered.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +14,9 @@ namespace {
 constexpr size_t kFreeWrites = 5;  // so many may be lost one by one; more are lost from the end
 constexpr uint64_t kNoNumber = 1ULL << 60;
 
-bool ChangesNames(const Event& e) { return (e.verb >= Verb::kCreate && e.verb <= Verb::kLink) || e.verb == Verb::kTruncate; }
+bool ChangesNames(const Event& e) {
+  return (e.verb >= Verb::kCreate && e.verb <= Verb::kLink) || e.verb == Verb::kTruncate;
+}
 bool Writes(const Event& e) { return e.verb == Verb::kWrite || e.verb == Verb::kAppend; }
 
 // One step of an order.
@@ -23,6 +26,7 @@ struct Step {
   InodeId moved;                 // rename: what got another name
   int lost = -1;
   bool dropped = false;
+  bool lives = false;  // of a loss
 };
 
 class Search {
@@ -72,7 +76,8 @@ class Search {
   uint64_t PathHash(uint64_t lost) const {
     if (lost + 1 == 1ULL << losses_.size()) return 0;
     uint64_t hash = 7;
-    for (const Step& s : path_) hash = hash * 1099511628211ULL + (s.event == nullptr ? 3 : s.event->begun * 2 + s.dropped);
+    for (const Step& s : path_)
+      hash = hash * 1099511628211ULL + (s.event == nullptr ? 3 : s.event->begun * 2 + s.dropped);
     return hash;
   }
 
@@ -99,7 +104,8 @@ class Search {
       for (const size_t t : next) best_next_.push_back(threads_[t][at[t]]);
     }
     if (!tried_.insert(Key(at, tree, lost, PathHash(lost))).second) return false;
-    std::sort(next.begin(), next.end(), [&](size_t a, size_t b) { return threads_[a][at[a]]->ended < threads_[b][at[b]]->ended; });
+    std::sort(next.begin(), next.end(),
+              [&](size_t a, size_t b) { return threads_[a][at[a]]->ended < threads_[b][at[b]]->ended; });
     for (const size_t t : next) {
       const Event& e = *threads_[t][at[t]];
       if (e.begun > first_end) continue;
@@ -108,7 +114,7 @@ class Search {
       --at[t];
     }
     for (size_t i = 0; i < losses_.size(); ++i) {
-      if ((lost >> i & 1) == 0 && losses_[i].begun < first_end && Lose(at, lost | 1ULL << i, losses_[i].client)) return true;
+      if ((lost >> i & 1) == 0 && losses_[i].begun < first_end && Lose(at, lost | 1ULL << i, losses_[i])) return true;
     }
     return false;
   }
@@ -142,7 +148,7 @@ class Search {
 
   static bool ApplyStep(RefTree& tree, const Step& step, RefTree::Judge judge) {
     if (step.event == nullptr) {
-      tree.Forget(step.lost);
+      if (!step.lives) tree.Forget(step.lost);
       return true;
     }
     if (!step.found) return tree.Apply(*step.event, judge);
@@ -152,7 +158,8 @@ class Search {
   }
 
   // The client's session ends here: every choice of what is lost that the others' answers allow.
-  bool Lose(std::vector<size_t>& at, uint64_t lost, int client) {
+  bool Lose(std::vector<size_t>& at, uint64_t lost, const Loss& loss) {
+    const int client = loss.client;
     std::vector<size_t> names, writes;
     size_t floor = 0;
     Durable(client, names, writes, floor);
@@ -168,7 +175,7 @@ class Search {
           if (drop) path_[writes[i]].dropped = true;
         }
         if (!DataFirst(client)) continue;
-        path_.push_back({nullptr, {}, {}, client});
+        path_.push_back({nullptr, {}, {}, client, false, loss.lives});
         RefTree tree = start_;
         if (++tries_ > limit_) break;
         if (!Replay(tree)) continue;
@@ -193,7 +200,9 @@ class Search {
       std::erase_if(writes, [&](size_t w) { return path_[w].event->ino == e.ino; });
       for (size_t n = 0; n < names.size(); ++n) {
         const Step& named = path_[names[n]];
-        const InodeId about = named.event->verb == Verb::kTruncate ? named.event->ino : named.moved ? named.moved : named.event->found;
+        const InodeId about = named.event->verb == Verb::kTruncate ? named.event->ino
+                              : named.moved                        ? named.moved
+                                                                   : named.event->found;
         if (about == e.ino) floor = std::max(floor, n + 1);
       }
     }
@@ -228,7 +237,8 @@ class Search {
       const Event& e = *s.event;
       if (e.code != Code::kOk && !e.unknown) continue;
       const bool changes = ChangesNames(e) || Writes(e);
-      if (!ApplyStep(tree, s, RefTree::Judge::kNot) && changes && (ChangesNames(e) || tree.nodes().contains(e.ino))) return false;
+      if (!ApplyStep(tree, s, RefTree::Judge::kNot) && changes && (ChangesNames(e) || tree.nodes().contains(e.ino)))
+        return false;
     }
     return true;
   }
@@ -236,7 +246,8 @@ class Search {
   std::string Furthest() const {
     std::string out = fmt::format("{} of {} events have an order:", best_.size(), total_);
     for (const Step& s : best_) {
-      out += s.event == nullptr ? fmt::format("\n    -- client {} is lost", s.lost) : fmt::format("\n    {}{}", s.dropped ? "(lost) " : "", ToString(*s.event));
+      out += s.event == nullptr ? fmt::format("\n    -- client {} is lost", s.lost)
+                                : fmt::format("\n    {}{}", s.dropped ? "(lost) " : "", ToString(*s.event));
     }
     out += "\n  that gives:";
     Event tree;
@@ -264,7 +275,8 @@ class Search {
 
 }  // namespace
 
-Judgement FindOrder(const RefTree& start, const std::vector<Event>& events, const std::vector<Loss>& losses, uint64_t limit) {
+Judgement FindOrder(const RefTree& start, const std::vector<Event>& events, const std::vector<Loss>& losses,
+                    uint64_t limit) {
   return Search(start, events, losses, limit).Run();
 }
 

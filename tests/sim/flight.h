@@ -17,7 +17,7 @@ namespace archil::sim {
 enum class CallKind : uint8_t { kRead, kChange };
 
 constexpr absl::Duration kCancelPoll = absl::Milliseconds(20);  // cancelled contexts do not wake us
-constexpr absl::Duration kDeaf = absl::Seconds(3);              // after so long without an answer over a cut link a caller gives up
+constexpr absl::Duration kDeaf = absl::Seconds(3);  // after so long without an answer over a cut link a caller gives up
 
 inline bool Drawn(Random& random, uint32_t of_1000) { return of_1000 > 0 && random.Below(1000) < of_1000; }
 
@@ -46,7 +46,13 @@ class Flight : public std::enable_shared_from_this<Flight<R>> {
   using Call = std::function<R(const OpContext&)>;
 
   Flight(Network& network, std::shared_ptr<ClientEnd> end, const char* name, CallKind kind, Call call)
-      : network_(network), end_(std::move(end)), name_(name), kind_(kind), call_(std::move(call)), mu_(network.scheduler()), cv_(network.scheduler()) {}
+      : network_(network),
+        end_(std::move(end)),
+        name_(name),
+        kind_(kind),
+        call_(std::move(call)),
+        mu_(network.scheduler()),
+        cv_(network.scheduler()) {}
 
   R Run(const OpContext& ctx) {
     SimScheduler& scheduler = network_.scheduler();
@@ -101,7 +107,8 @@ class Flight : public std::enable_shared_from_this<Flight<R>> {
       return Answer(kind_ == CallKind::kRead || random.Below(2) == 0 ? Code::kUnavailable : Code::kUnknown);
     }
     R answer = call_(ctx);
-    if (BandOf(answer.code()) != Band::kOk || kind_ == CallKind::kChange) scheduler.Note(fmt::format("{} did {}: {}", end_->name, name_, CodeName(answer.code())));
+    if (BandOf(answer.code()) != Band::kOk || kind_ == CallKind::kChange)
+      scheduler.Note(fmt::format("{} did {}: {}", end_->name, name_, CodeName(answer.code())));
     scheduler.Sleep(DrawDelay(network_));
     if (!PassLink(network_, *end_)) return;
     if (Drawn(random, tuning.lose_answer)) {

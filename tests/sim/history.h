@@ -14,7 +14,23 @@
 namespace archil::sim {
 
 enum class Verb : uint8_t {
-  kLookup, kGetAttr, kList, kCreate, kMkdir, kUnlink, kRmdir, kRename, kExchange, kLink, kOpen, kClose, kRead, kWrite, kAppend, kTruncate, kFsync,
+  kLookup,
+  kGetAttr,
+  kList,
+  kCreate,
+  kMkdir,
+  kUnlink,
+  kRmdir,
+  kRename,
+  kExchange,
+  kLink,
+  kOpen,
+  kClose,
+  kRead,
+  kWrite,
+  kAppend,
+  kTruncate,
+  kFsync,
   kDump,  // the whole tree as one mount shows it, when all is quiet
 };
 
@@ -22,7 +38,7 @@ enum class Verb : uint8_t {
 struct Shown {
   bool directory = false;
   uint32_t nlink = 0;
-  std::string content;                  // files
+  std::string content;                   // files
   std::map<std::string, InodeId> names;  // directories
   friend bool operator==(const Shown&, const Shown&) = default;
 };
@@ -32,8 +48,8 @@ struct Event {
   Verb verb = Verb::kLookup;
   int client = 0;  // one life of one mount
   int thread = 0;
-  InodeId ino;     // what it is about; a directory for the verbs with names
-  InodeId to;      // rename: the other directory; link: the file
+  InodeId ino;  // what it is about; a directory for the verbs with names
+  InodeId to;   // rename: the other directory; link: the file
   std::string name;
   std::string new_name;
   uint64_t offset = 0;
@@ -43,7 +59,7 @@ struct Event {
   // The answer.
   bool unknown = false;  // none, or one that leaves open whether it happened
   Code code = Code::kOk;
-  InodeId found;         // lookup, create, mkdir
+  InodeId found;  // lookup, create, mkdir
   bool directory = false;
   uint32_t nlink = 0;
   std::map<std::string, InodeId> names;
@@ -61,8 +77,8 @@ class RefTree {
   RefTree();
   explicit RefTree(Tree tree) : nodes_(std::move(tree)) {}
 
-  // Does what the event asks. False: the answer that was given cannot come from this state. With `judge` kNot the answer is not
-  // looked at (but for the number of what is born); false then: it cannot be done.
+  // Does what the event asks. False: the answer that was given cannot come from this state. With `judge` kNot the
+  // answer is not looked at (but for the number of what is born); false then: it cannot be done.
   enum class Judge : uint8_t { kAnswer, kNot };
   bool Apply(const Event& event, Judge judge);
   // The client is gone, with its open files.
@@ -92,21 +108,24 @@ class RefTree {
   std::map<InodeId, bool> removed_;  // had a name once
 };
 
-// The session of `client` ended without its consent, at some moment after `begun`: what it had not made durable may be lost.
+// The client went silent and others took what they wanted, at some moment after `begun`: what it had not made durable
+// may be lost.
 struct Loss {
   int client = 0;
   uint64_t begun = 0;
+  bool lives = false;  // it came back, and goes on with its open files
 };
 
-// Whether some order of the events that respects who ended before who began gives the answers that were given, starting at `start`.
-// Events of one thread are in order; what is lost is a suffix of a client's changes of names and sizes (ORD-1), of its writes any that no
-// fsync covered and no kept rename or link of the file follows (ORD-2).
+// Whether some order of the events that respects who ended before who began gives the answers that were given, starting
+// at `start`. Events of one thread are in order; what is lost is a suffix of a client's changes of names and sizes
+// (ORD-1), of its writes any that no fsync covered and no kept rename or link of the file follows (ORD-2).
 struct Judgement {
   bool found = false;
   bool gave_up = false;  // the search was too long: no verdict
   RefTree end;
   std::string furthest;  // not found: how far it came
 };
-Judgement FindOrder(const RefTree& start, const std::vector<Event>& events, const std::vector<Loss>& losses, uint64_t limit = 400'000);
+Judgement FindOrder(const RefTree& start, const std::vector<Event>& events, const std::vector<Loss>& losses,
+                    uint64_t limit = 400'000);
 
 }  // namespace archil::sim

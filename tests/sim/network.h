@@ -1,6 +1,7 @@
-// Network: what lies between a client and the servers. Each call travels on a thread of its own: its request and its answer are
-// delayed, and may be lost; a request may come twice, the second time much later; a client's links may be cut for a while, also longer
-// than its lease. What a caller hears is what the contract of the call allows: kUnavailable, or kUnknown for a change.
+// Network: what lies between a client and the servers. Each call travels on a thread of its own: its request and its
+// answer are delayed, and may be lost; a request may come twice, the second time much later; a client's links may be
+// cut for a while, also longer than its lease. What a caller hears is what the contract of the call allows:
+// kUnavailable, or kUnknown for a change.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,7 @@
-// The simulator finds bugs: each planted one within a bounded number of seeds. A child process runs the seeds of one bug, since what
-// it breaks may also trip a check of the product, which ends the process; that counts as found.
+// The simulator finds bugs: each planted one within a bounded number of seeds. A child process runs the seeds of one
+// bug, since what it breaks may also trip a check of the product, which ends the process; that counts as found.
+#include "common/env/planted.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -9,7 +11,6 @@
 #include <cstdlib>
 #include <functional>
 
-#include "common/env/planted.h"
 #include "tests/sim/world.h"
 
 namespace archil::sim {
@@ -22,9 +23,7 @@ struct Bug {
   int seeds = 150;
 };
 
-void Quiet(SimSetup& s) {
-  s.cut_short = s.cut_long = s.crash_client = s.crash_meta = s.stop_meta = s.crash_data = 0;
-}
+void Quiet(SimSetup& s) { s.cut_short = s.cut_long = s.crash_client = s.crash_meta = s.stop_meta = s.crash_data = 0; }
 void Restarts(SimSetup& s) {
   Quiet(s);
   s.crash_meta = 100;
@@ -156,7 +155,8 @@ TEST_P(Planted, IsFound) {
   (void)std::remove(report.c_str());
   const bool tripped = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
   std::printf("%s: %s%s\n", bug.name, told.c_str(), tripped ? ": a check of the product tripped" : "");
-  EXPECT_TRUE(tripped || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << bug.name << " was not found in " << bug.seeds << " seeds";
+  EXPECT_TRUE(tripped || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+      << bug.name << " was not found in " << bug.seeds << " seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Planted, ::testing::ValuesIn(kBugs), [](const auto& info) { return info.param.name; });

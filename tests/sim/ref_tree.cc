@@ -8,8 +8,9 @@
 namespace archil::sim {
 namespace {
 
-constexpr const char* kVerbs[] = {"lookup", "getattr", "list", "create", "mkdir", "unlink", "rmdir", "rename", "exchange",
-                                  "link", "open", "close", "read", "write", "append", "truncate", "fsync", "dump"};
+constexpr const char* kVerbs[] = {"lookup", "getattr", "list",     "create",   "mkdir", "unlink",
+                                  "rmdir",  "rename",  "exchange", "link",     "open",  "close",
+                                  "read",   "write",   "append",   "truncate", "fsync", "dump"};
 
 void Mix(uint64_t& hash, uint64_t value) { hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL ^ (hash >> 29); }
 void Mix(uint64_t& hash, const std::string& text) {
@@ -25,8 +26,9 @@ void WriteAt(std::string& content, uint64_t offset, const std::string& data) {
 }  // namespace
 
 std::string ToString(const Event& e) {
-  std::string out = fmt::format("[{}..{}] client {} thread {} {} {}", e.begun, e.ended == UINT64_MAX ? "" : std::to_string(e.ended), e.client, e.thread,
-                                kVerbs[static_cast<size_t>(e.verb)], e.ino.value);
+  std::string out =
+      fmt::format("[{}..{}] client {} thread {} {} {}", e.begun, e.ended == UINT64_MAX ? "" : std::to_string(e.ended),
+                  e.client, e.thread, kVerbs[static_cast<size_t>(e.verb)], e.ino.value);
   if (!e.name.empty()) out += " " + e.name;
   if (e.to) out += fmt::format(" with {}", e.to.value);
   if (!e.new_name.empty()) out += " " + e.new_name;
@@ -85,7 +87,8 @@ void RefTree::Unname(InodeId ino) {
 bool RefTree::Below(InodeId ino, InodeId above) const {
   const auto it = nodes_.find(above);
   if (it == nodes_.end()) return false;
-  return ino == above || std::any_of(it->second.names.begin(), it->second.names.end(), [&](const auto& e) { return Below(ino, e.second); });
+  return ino == above || std::any_of(it->second.names.begin(), it->second.names.end(),
+                                     [&](const auto& e) { return Below(ino, e.second); });
 }
 
 void RefTree::Forget(int client) {
@@ -213,13 +216,16 @@ RefTree::Verdict RefTree::File(const Event& e, Judge judge) {
   const bool ask = judge == Judge::kAnswer && e.code == Code::kOk;
   switch (e.verb) {
     case Verb::kGetAttr:
-      if (ask && (e.directory != node.directory || e.nlink != node.nlink || (!node.directory && e.size != node.content.size()))) return {Code::kInternal};
+      if (ask && (e.directory != node.directory || e.nlink != node.nlink ||
+                  (!node.directory && e.size != node.content.size())))
+        return {Code::kInternal};
       return {};
     case Verb::kOpen:
       if (e.code == Code::kOk) ++opens_[{e.client, e.ino}];
       return {};
     case Verb::kRead:
-      if (ask && e.data != (e.offset < node.content.size() ? node.content.substr(e.offset) : std::string())) return {Code::kInternal};
+      if (ask && e.data != (e.offset < node.content.size() ? node.content.substr(e.offset) : std::string()))
+        return {Code::kInternal};
       return {};
     case Verb::kWrite: WriteAt(node.content, e.offset, e.data); return {};
     case Verb::kAppend: node.content += e.data; return {};
@@ -230,7 +236,8 @@ RefTree::Verdict RefTree::File(const Event& e, Judge judge) {
 
 bool RefTree::Apply(const Event& e, Judge judge) {
   if (e.verb == Verb::kDump) return !Compare(e.tree).has_value();
-  const bool names = e.verb == Verb::kLookup || e.verb == Verb::kList || (e.verb >= Verb::kCreate && e.verb <= Verb::kLink);
+  const bool names =
+      e.verb == Verb::kLookup || e.verb == Verb::kList || (e.verb >= Verb::kCreate && e.verb <= Verb::kLink);
   const Verdict verdict = names ? Names(e, judge) : File(e, judge);
   if (judge == Judge::kNot) return verdict.code == Code::kOk;
   if (verdict.loose) {

@@ -14,7 +14,8 @@
 namespace archil::sim {
 namespace {
 
-constexpr absl::Duration kStep = absl::Microseconds(1);   // what a step takes, so that who only looks at the clock gets on
+constexpr absl::Duration kStep =
+    absl::Microseconds(1);  // what a step takes, so that who only looks at the clock gets on
 constexpr absl::Duration kSlowAtMost = absl::Milliseconds(20);
 constexpr size_t kFreeStacks = 64;
 
@@ -79,7 +80,11 @@ void SimScheduler::Mix(uint64_t value) { trace_ = (trace_ ^ value) * 10995116282
 
 void SimScheduler::Note(std::string_view text) {
   for (const char c : text) Mix(static_cast<unsigned char>(c));
-  if (show_) std::fprintf(stderr, "%s\n", fmt::format("[{:.6f} {} {}] {}", absl::ToDoubleSeconds(now_ - absl::Hours(1)), running_ == nullptr ? 0 : running_->id, running_ == nullptr ? "" : running_->name, text).c_str());
+  if (show_)
+    std::fprintf(stderr, "%s\n",
+                 fmt::format("[{:.6f} {} {}] {}", absl::ToDoubleSeconds(now_ - absl::Hours(1)),
+                             running_ == nullptr ? 0 : running_->id, running_ == nullptr ? "" : running_->name, text)
+                     .c_str());
 }
 
 absl::Time SimScheduler::Wall() { return absl::FromUnixSeconds(1'700'000'000) + now_; }
@@ -152,7 +157,8 @@ void SimScheduler::Finish(std::optional<std::string> result) {
 }
 
 void SimScheduler::Fail(std::string what) {
-  Finish(fmt::format("{} (at {:.6f} s, thread {} {}, {} switches)", what, absl::ToDoubleSeconds(now_ - absl::Hours(1)), running_->id, running_->name, switches_));
+  Finish(fmt::format("{} (at {:.6f} s, thread {} {}, {} switches)", what, absl::ToDoubleSeconds(now_ - absl::Hours(1)),
+                     running_->id, running_->name, switches_));
   running_->fiber->SwitchTo(outside_);
   std::abort();
 }
@@ -175,11 +181,13 @@ SimScheduler::Task* SimScheduler::Choose() {
   now_ += kStep;
   ++switches_;
   if (switches_ > limits_.steps) {
-    Finish(fmt::format("no end after {} switches and {:.3f} s", switches_, absl::ToDoubleSeconds(now_ - absl::Hours(1))));
+    Finish(
+        fmt::format("no end after {} switches and {:.3f} s", switches_, absl::ToDoubleSeconds(now_ - absl::Hours(1))));
     return nullptr;
   }
   while (!sleepers_.empty() && sleepers_.begin()->first <= now_) (void)Advance();
-  if (slow_ > 0 && !sleepers_.empty() && sleepers_.begin()->first - now_ < kSlowAtMost && Draw(65536) < slow_) (void)Advance();
+  if (slow_ > 0 && !sleepers_.empty() && sleepers_.begin()->first - now_ < kSlowAtMost && Draw(65536) < slow_)
+    (void)Advance();
   if (ready_.empty() && !Advance()) return nullptr;
   if (now_ > absl::Hours(1) + limits_.time) {
     Finish(fmt::format("no end after {:.3f} s", absl::ToDoubleSeconds(now_ - absl::Hours(1))));
@@ -204,7 +212,8 @@ void SimScheduler::Switch() {
     const int depth = backtrace(frames, 24);
     for (int i = 3; i < depth; ++i) {
       char name[256];
-      if (absl::Symbolize(static_cast<char*>(frames[i]) - 1, name, sizeof(name))) *result_ += fmt::format("      {}\n", name);
+      if (absl::Symbolize(static_cast<char*>(frames[i]) - 1, name, sizeof(name)))
+        *result_ += fmt::format("      {}\n", name);
     }
     running_->fiber->SwitchTo(outside_);
   }
@@ -344,8 +353,11 @@ std::string SimScheduler::Everybody() {
     if (task->why == nullptr) {
       out += "can go on";
     } else {
-      out += fmt::format("{} {} for {:.6f} s", task->why, task->on == nullptr ? 0 : numbers.emplace(task->on, numbers.size()).first->second, absl::ToDoubleSeconds(now_ - task->since));
-      if (const auto lock = locks_.find(static_cast<const Mutex*>(task->on)); lock != locks_.end() && lock->second.owner != nullptr) {
+      out += fmt::format("{} {} for {:.6f} s", task->why,
+                         task->on == nullptr ? 0 : numbers.emplace(task->on, numbers.size()).first->second,
+                         absl::ToDoubleSeconds(now_ - task->since));
+      if (const auto lock = locks_.find(static_cast<const Mutex*>(task->on));
+          lock != locks_.end() && lock->second.owner != nullptr) {
         out += fmt::format(" held by {} {}", lock->second.owner->id, lock->second.owner->name);
       }
       // It tells itself where it stands.

@@ -1,9 +1,9 @@
-// SimScheduler: runs the threads of the product one at a time. At every point where a thread may block (lock, unlock, wait, signal,
-// start, end) a seeded choice says who goes on; the clock is virtual and jumps to the next deadline when nobody can go on. The same
-// seed gives the same run, in every process.
+// SimScheduler: runs the threads of the product one at a time. At every point where a thread may block (lock, unlock,
+// wait, signal, start, end) a seeded choice says who goes on; the clock is virtual and jumps to the next deadline when
+// nobody can go on. The same seed gives the same run, in every process.
 //
-// Threads are fibers of the one thread that calls Run. A run that is found wrong is left where it stands: its threads never go on,
-// what they own is not freed. Not thread safe.
+// Threads are fibers of the one thread that calls Run. A run that is found wrong is left where it stands: its threads
+// never go on, what they own is not freed. Not thread safe.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@
 namespace archil::sim {
 
 struct SimLimits {
-  uint64_t steps = 30'000'000;                // switches between threads
-  absl::Duration time = absl::Hours(12);      // virtual
+  uint64_t steps = 30'000'000;            // switches between threads
+  absl::Duration time = absl::Hours(12);  // virtual
 };
 
 class SimScheduler final : public Scheduler, private SchedulerHooks, private Clock {
@@ -35,8 +35,8 @@ class SimScheduler final : public Scheduler, private SchedulerHooks, private Clo
   std::unique_ptr<Thread> Spawn(std::string name, std::function<void()> body) override;
   SchedulerHooks* hooks() override { return this; }
 
-  // Runs `body` as the first thread. Nullopt when it has returned and so have all others; else what is wrong: what Fail was told, or
-  // that nobody can go on (then with who waits for what).
+  // Runs `body` as the first thread. Nullopt when it has returned and so have all others; else what is wrong: what Fail
+  // was told, or that nobody can go on (then with who waits for what).
   std::optional<std::string> Run(std::function<void()> body);
 
   // --- for threads of the simulation
@@ -50,7 +50,9 @@ class SimScheduler final : public Scheduler, private SchedulerHooks, private Clo
   // While one exists no choice is made: the thread goes on until it must wait. Undisturbed tells whether it had to.
   class Alone {
    public:
-    explicit Alone(SimScheduler& scheduler) : scheduler_(scheduler), switches_(scheduler.switches_) { ++scheduler_.alone_; }
+    explicit Alone(SimScheduler& scheduler) : scheduler_(scheduler), switches_(scheduler.switches_) {
+      ++scheduler_.alone_;
+    }
     ~Alone() { --scheduler_.alone_; }
     bool Undisturbed() const { return switches_ == scheduler_.switches_; }
 
@@ -101,8 +103,8 @@ class SimScheduler final : public Scheduler, private SchedulerHooks, private Clo
   std::unique_ptr<Random> choices_;
   std::unique_ptr<Random> random_;
   const bool show_;
-  uint64_t preempt_;     // of 256 chances to switch, so many are taken
-  uint64_t slow_;        // of 65536 choices, so many let time pass first although somebody could go on
+  uint64_t preempt_;  // of 256 chances to switch, so many are taken
+  uint64_t slow_;     // of 65536 choices, so many let time pass first although somebody could go on
   absl::Duration now_ = absl::Hours(1);
   uint64_t switches_ = 0;
   uint64_t trace_ = 14695981039346656037ULL;

@@ -1,5 +1,5 @@
-// Many mounts of one disk under the simulator: whatever order things happen in and whatever fails, some order explains what the
-// applications were told. docs/testing.md.
+// Many mounts of one disk under the simulator: whatever order things happen in and whatever fails, some order explains
+// what the applications were told. docs/testing.md.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,10 +23,13 @@ TEST(Sim, SomeOrderExplainsEverything) {
     ADD_FAILURE() << *result.failure;
     if (++failed == 3) break;
   }
-  std::printf("%s\n", fmt::format("{} runs, {} events ({} unknown), {} from kernels, {} sessions lost, {} server crashes, {} calls lost, {} cut off, {} twice, {} recalls, "
+  std::printf("%s\n", fmt::format("{} runs, {} events ({} unknown), {} from kernels, {} sessions lost, {} server "
+                                  "crashes, {} calls lost, {} cut off, {} twice, {} recalls, "
                                   "{} looks at rights, {} without verdict, {} switches",
-                                  totals.runs, totals.events, totals.unknown, totals.from_memory, totals.losses, totals.crashes, totals.lost_calls, totals.cuts, totals.copies,
-                                  totals.recalls, totals.watched, totals.no_verdict, totals.switches).c_str());
+                                  totals.runs, totals.events, totals.unknown, totals.from_memory, totals.losses,
+                                  totals.crashes, totals.lost_calls, totals.cuts, totals.copies, totals.recalls,
+                                  totals.watched, totals.no_verdict, totals.switches)
+                          .c_str());
   if (totals.runs < 50 || failed > 0) return;
   EXPECT_GT(totals.from_memory, totals.runs);
   EXPECT_GT(totals.losses, totals.runs / 10);
@@ -51,7 +54,8 @@ TEST(Sim, OneSeedGivesOneTrace) {
     const std::string trace = TraceOf(seed);
     EXPECT_EQ(TraceOf(seed), trace);
     const std::string command =
-        fmt::format("ARCHIL_SIM_PRINT_TRACE={} '{}' --gtest_filter=Sim.OneSeedGivesOneTrace 2>&1", seed, std::filesystem::read_symlink("/proc/self/exe").string());
+        fmt::format("ARCHIL_SIM_PRINT_TRACE={} '{}' --gtest_filter=Sim.OneSeedGivesOneTrace 2>&1", seed,
+                    std::filesystem::read_symlink("/proc/self/exe").string());
     std::FILE* other = popen(command.c_str(), "r");
     ASSERT_NE(other, nullptr);
     std::string said(4096, '\0');

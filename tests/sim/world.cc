@@ -19,8 +19,15 @@ constexpr absl::Duration kHang = absl::Seconds(30);  // an operation may take af
 class World {
  public:
   World(SimScheduler& scheduler, const SimSetup& setup, SimTotals& totals)
-      : scheduler_(scheduler), setup_(setup), totals_(totals), network_(scheduler), random_(scheduler.random()), mount_random_(SeededRandom(setup.seed * 211 + 1)),
-        cluster_(ClusterOptions()), clients_(setup.clients), base_() {}
+      : scheduler_(scheduler),
+        setup_(setup),
+        totals_(totals),
+        network_(scheduler),
+        random_(scheduler.random()),
+        mount_random_(SeededRandom(setup.seed * 211 + 1)),
+        cluster_(ClusterOptions()),
+        clients_(setup.clients),
+        base_() {}
 
   void Run() {
     Check(cluster_.Start(), "start");
@@ -75,7 +82,8 @@ class World {
   // --- clients
 
   void MountAt(size_t place) {
-    auto client = std::make_unique<SimClient>(network_, cluster_.meta(), cluster_.data(), *mount_random_, ++last_client_);
+    auto client =
+        std::make_unique<SimClient>(network_, cluster_.meta(), cluster_.data(), *mount_random_, ++last_client_);
     Check(client->Start(Config()), "mount");
     clients_[place] = std::move(client);
   }
@@ -107,7 +115,9 @@ class World {
     for (auto& client : clients_) {
       if (client == nullptr) continue;
       for (int t = 0; t < setup_.threads; ++t) {
-        applications.push_back(scheduler_.Spawn("app", [this, &client = *client, t] { RunApplication({scheduler_, client, t, setup_.scripts}, [this](SimClient& c, Event& e) { Do(c, e); }); }));
+        applications.push_back(scheduler_.Spawn("app", [this, &client = *client, t] {
+          RunApplication({scheduler_, client, t, setup_.scripts}, [this](SimClient& c, Event& e) { Do(c, e); });
+        }));
       }
     }
     for (auto& application : applications) application->Join();
@@ -128,13 +138,16 @@ class World {
     ++totals_.events;
     ++(event.unknown ? totals_.unknown : totals_.succeeded);
     events_.push_back(event);
-    if (quiet > kHang && !client.crashed()) Fail(fmt::format("an operation took {} s with nothing wrong: {}", absl::ToDoubleSeconds(quiet), ToString(event)));
+    if (quiet > kHang && !client.crashed())
+      Fail(fmt::format("an operation took {} s with nothing wrong: {}", absl::ToDoubleSeconds(quiet), ToString(event)));
   }
 
   void MakeFaults() {
-    const uint32_t sum = setup_.cut_short + setup_.cut_long + setup_.crash_client + setup_.crash_meta + setup_.stop_meta + setup_.crash_data;
+    const uint32_t sum = setup_.cut_short + setup_.cut_long + setup_.crash_client + setup_.crash_meta +
+                         setup_.stop_meta + setup_.crash_data;
     while (sum > 0 && !round_over_) {
-      scheduler_.Sleep(absl::Milliseconds(20 + random_.Below(static_cast<uint64_t>(absl::ToInt64Milliseconds(setup_.pause)))));
+      scheduler_.Sleep(
+          absl::Milliseconds(20 + random_.Below(static_cast<uint64_t>(absl::ToInt64Milliseconds(setup_.pause)))));
       if (round_over_) return;
       Fault(random_.Below(sum));
       last_fault_ = scheduler_.now();
@@ -199,12 +212,14 @@ class World {
     for (auto& client : clients_) {
       if (client == nullptr) continue;
       const absl::Duration give_up = scheduler_.now() + kOp;
-      while (!client->crashed() && client->mount().fs().GetStatus().state != "active") {
+      while (!client->crashed() && !client->active()) {
         if (client->fenced()) {
           WasFenced(*client);
           break;
         }
-        if (scheduler_.now() > give_up) Fail(fmt::format("client {} does not come back: {}", client->number(), client->mount().fs().GetStatus().state_detail));
+        if (scheduler_.now() > give_up)
+          Fail(fmt::format("client {} does not come back: {}", client->number(),
+                           client->mount().fs().GetStatus().state_detail));
         scheduler_.Sleep(absl::Milliseconds(100));
       }
       if (!client->crashed()) continue;
@@ -221,10 +236,20 @@ class World {
     const std::string why = client.mount().fs().GetStatus().state_detail;
     scheduler_.Note(fmt::format("client {} was fenced", client.number()));
     const bool cause = servers_failed_ || silenced_.contains(client.number());
-    if (!cause || why.find("has ended") == std::string::npos) Fail(fmt::format("client {} is at its end without a cause: {}", client.number(), why));
+    if (!cause || why.find("has ended") == std::string::npos)
+      Fail(fmt::format("client {} is at its end without a cause: {}", client.number(), why));
     losses_.push_back({client.number(), 0});
     client.Crash();
     totals_.recalls += client.mount().fs().Metrics()["recalls"];
+  }
+
+  // Others took something of it and it lost what it had changed of that; it goes on.
+  void WasSilent(SimClient& client) {
+    scheduler_.Note(fmt::format("client {} has lost something", client.number()));
+    if (!servers_failed_ && !silenced_.contains(client.number()))
+      Fail(fmt::format("client {} lost something without a cause", client.number()));
+    losses_.push_back({client.number(), 0, true});
+    ++totals_.losses;
   }
 
   void Judge() {
@@ -234,7 +259,9 @@ class World {
     }
     // One that had shown its tree may have gone silent since.
     for (auto& client : clients_) {
-      if (client == nullptr || !client->fenced()) continue;
+      if (client == nullptr) continue;
+      if (client->TakeLost()) WasSilent(*client);
+      if (!client->fenced()) continue;
       WasFenced(*client);
       client.reset();
     }
@@ -286,13 +313,18 @@ class World {
           return r.session == client->mount().session() && (!r.ino || (r.ino == held.ino && r.right >= held.right));
         });
         const bool named = base_.nodes().contains(held.ino) || !held.ino;
-        if (!known && named) Fail(fmt::format("client {} believes in a right on inode {} that the server does not record", client->number(), held.ino.value));
+        if (!known && named)
+          Fail(fmt::format("client {} believes in a right on inode {} that the server does not record",
+                           client->number(), held.ino.value));
       }
     }
     // Silent ones keep theirs until somebody wants them; whoever closed or was ended has none.
     for (const RightInfo& right : *recorded) {
-      const bool lives = std::any_of(clients_.begin(), clients_.end(), [&](const auto& c) { return c != nullptr && c->mount().session() == right.session; });
-      if (!lives && !crashed_) Fail(fmt::format("the server records a right on inode {} of a session that has gone", right.ino.value));
+      const bool lives = std::any_of(clients_.begin(), clients_.end(), [&](const auto& c) {
+        return c != nullptr && c->mount().session() == right.session;
+      });
+      if (!lives && !crashed_)
+        Fail(fmt::format("the server records a right on inode {} of a session that has gone", right.ino.value));
     }
   }
 
@@ -316,7 +348,9 @@ class World {
       const auto everything = strongest.find(InodeId{});
       if (everything == strongest.end()) continue;
       for (const auto& [ino, who] : strongest) {
-        if (who.first != everything->second.first) Fail(fmt::format("DLG-1: client {} holds everything and client {} inode {}", everything->second.first, who.first, ino.value));
+        if (who.first != everything->second.first)
+          Fail(fmt::format("DLG-1: client {} holds everything and client {} inode {}", everything->second.first,
+                           who.first, ino.value));
       }
     }
   }
@@ -325,7 +359,8 @@ class World {
     const auto [it, first] = strongest.emplace(held.ino, std::make_pair(client, held.right));
     if (first || it->second.first == client) return;
     if (held.right == Right::kWrite || it->second.second == Right::kWrite) {
-      Fail(fmt::format("DLG-1: clients {} and {} both believe in a right on inode {}, one of them to change it", it->second.first, client, held.ino.value));
+      Fail(fmt::format("DLG-1: clients {} and {} both believe in a right on inode {}, one of them to change it",
+                       it->second.first, client, held.ino.value));
     }
   }
 
@@ -337,21 +372,28 @@ class World {
       totals_.from_memory += clients_[i]->kernel().from_memory();
       UnmountAt(i);
     }
-    // Sessions that crashed end when they are in the way.
-    scheduler_.Sleep(4 * setup_.lease);
+    // Sessions of clients that crashed keep what nobody wants.
+    auto left = cluster_.meta().ShowDisk(Context(), "sim");
+    if (!left.ok()) Fail("show the disk: " + left.error().ToString());
+    for (const auto& silent : left->clients)
+      Check(cluster_.meta().Revoke(Context(), "sim", silent.session, InodeId{}), "end a silent session");
     MountAt(0);
     events_.clear();
     if (!AddDump(*clients_[0])) Fail("a fresh mount was fenced");
     crashed_ = false;
     CheckRecords();
-    if (const auto difference = base_.Compare(events_.back().tree)) Fail("a fresh mount shows another tree: " + *difference);
+    if (const auto difference = base_.Compare(events_.back().tree))
+      Fail("a fresh mount shows another tree: " + *difference);
     UnmountAt(0);
     const auto disk = cluster_.meta().ShowDisk(Context(), "sim");
     if (!disk.ok()) Fail("show the disk: " + disk.error().ToString());
-    if (disk->used_inodes != base_.nodes().size()) Fail(fmt::format("{} inodes are in the tree and {} are used: something was left over", base_.nodes().size(), disk->used_inodes));
+    if (disk->used_inodes != base_.nodes().size())
+      Fail(fmt::format("{} inodes are in the tree and {} are used: something was left over", base_.nodes().size(),
+                       disk->used_inodes));
     uint64_t with_bytes = 0;
     for (const auto& [ino, shown] : base_.nodes()) with_bytes += !shown.content.empty();
-    if (with_bytes == 0 && disk->used_bytes != 0) Fail(fmt::format("no file has a byte and {} are used", disk->used_bytes));
+    if (with_bytes == 0 && disk->used_bytes != 0)
+      Fail(fmt::format("no file has a byte and {} are used", disk->used_bytes));
     while (network_.flying > 0) scheduler_.Sleep(absl::Milliseconds(100));
     cluster_.Stop();
   }

@@ -1,5 +1,6 @@
-// Planted bugs: faults that stand in the product on purpose, each behind a switch, so that the simulator can prove that it would find
-// them (tests/sim/planted_test.cc). Inert: nothing but that test turns one on. One load of a byte where they stand.
+// Planted bugs: faults that stand in the product on purpose, each behind a switch, so that the simulator can prove that
+// it would find them (tests/sim/planted_test.cc). Inert: nothing but that test turns one on. One load of a byte where
+// they stand.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,7 @@ enum class Plant : uint8_t {
   kCoverEverything,       // a grant of a directory covers what others hold in it
   kAloneNotAsked,         // grants while another session holds everything
   kGrantBeforeReclaim,    // ... while a known session has not said what it holds
-  kFenceNotLogged,        // a silent session is ended without a record of it
+  kFenceNotLogged,        // what is taken from a silent session is not logged
   kAnswerBeforeLog,       // LOG-1: answers before the log is durable
   kCommitTwice,           // a repeated commit is applied again
   kForgetOpen,            // does not remember what is open elsewhere

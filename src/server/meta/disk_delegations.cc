@@ -218,7 +218,7 @@ bool Disk::TakeFromSilent(DiskCore& core, const DelegationEffects& effects) {
 }
 
 Status Disk::Take(DiskCore& core, SessionId session, const std::vector<Taken>& taken) {
-  ARCHIL_RETURN_IF_ERROR(Change(core, TakenRecord{session, taken}));
+  if (!Planted(Plant::kFenceNotLogged)) ARCHIL_RETURN_IF_ERROR(Change(core, TakenRecord{session, taken}));
   StateTree tree(*core.kv);
   for (const Taken& t : taken) {
     core.table.Take(session, t, tree);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "common/env/planted.h"
 #include "server/meta/apply.h"
 #include "server/meta/disk.h"
 
@@ -66,12 +65,10 @@ Status Disk::EndSession(DiskCore& core, SessionId session, bool fenced, std::str
     return true;
   }));
   const std::shared_ptr<Disk> self = shared_from_this();
-  if (!fenced || !Planted(Plant::kFenceNotLogged)) {
-    ARCHIL_RETURN_IF_ERROR(Change(core, SessionEndedRecord{session, fenced, reason}, [self, to_seal] {
-      self->SealInBackground(to_seal);
-      self->ScheduleCollection();
-    }));
-  }
+  ARCHIL_RETURN_IF_ERROR(Change(core, SessionEndedRecord{session, fenced, reason}, [self, to_seal] {
+    self->SealInBackground(to_seal);
+    self->ScheduleCollection();
+  }));
   EndPoll(core, session, Error(Code::kFenced, fmt::format("session {:x} has ended: {}", session.value, reason)));
   DelegationEffects effects;
   core.table.Remove(session, fmt::format("session {:x} has ended: {}", session.value, reason), effects);

@@ -528,7 +528,7 @@ bool DelegationTable::Covered(SessionId session, InodeId dir, InodeId child) con
   if (s == nullptr) return false;
   const Branch& branch = branches_.at(s->holder.branch);
   // What others carved out of the directory is not known before they have reclaimed it.
-  if (unclaimed_ > 0 && !OthersKnown(session) && !Planted(Plant::kCoveredBeforeReclaim)) return false;
+  if (unclaimed_ > 0 && branch.alone != session && !Planted(Plant::kCoveredBeforeReclaim)) return false;
   // While an answer is owed, the session may have given it up already.
   if (branch.alone == session) return s->alone_recall == 0;
   return branch.book.Cover(dir, child, session) != nullptr && !s->recalls.contains(child) && !s->recalls.contains(dir);
