@@ -93,7 +93,7 @@ class Flight : public std::enable_shared_from_this<Flight<R>> {
     SimScheduler& scheduler = network_.scheduler();
     Random& random = scheduler.random();
     scheduler.Sleep(DrawDelay(network_));
-    if (!PassLink(network_, *end_)) return;  // nobody says so: the caller waits in vain
+    if (!PassLink(network_, *end_)) return Broken();
     const NetworkTuning& tuning = network_.tuning();
     if (Drawn(random, tuning.twice)) {
       ++network_.counts.twice;
@@ -110,13 +110,21 @@ class Flight : public std::enable_shared_from_this<Flight<R>> {
     if (BandOf(answer.code()) != Band::kOk || kind_ == CallKind::kChange)
       scheduler.Note(fmt::format("{} did {}: {}", end_->name, name_, CodeName(answer.code())));
     scheduler.Sleep(DrawDelay(network_));
-    if (!PassLink(network_, *end_)) return;
+    if (!PassLink(network_, *end_)) return Broken();
     if (Drawn(random, tuning.lose_answer)) {
       ++network_.counts.lost;
       scheduler.Note(end_->name + " loses the answer of " + name_);
       return Answer(kind_ == CallKind::kRead ? Code::kUnavailable : Code::kUnknown);
     }
     Answer(std::move(answer));
+  }
+
+  // The link was cut: the caller hears that the connection broke when it is whole again, unless it has given up before.
+  void Broken() {
+    SimScheduler& scheduler = network_.scheduler();
+    if (scheduler.now() < end_->cut_until) scheduler.Sleep(end_->cut_until - scheduler.now());
+    scheduler.Sleep(DrawDelay(network_));
+    Answer(kind_ == CallKind::kChange ? Code::kUnknown : Code::kUnavailable);
   }
 
   // It overtakes the first one, or comes when all is long over.

@@ -252,7 +252,26 @@ class World {
     ++totals_.losses;
   }
 
+  // From here on everything is durable, or lost.
+  void SyncAll() {
+    for (auto& client : clients_) {
+      if (client == nullptr) continue;
+      auto report = client->mount().fs().Sync(Context());
+      if (client->TakeLost()) {
+        WasSilent(*client);
+        if (!report.ok()) report = client->mount().fs().Sync(Context());  // that is said once
+      }
+      if (client->fenced()) {
+        WasFenced(*client);
+        client.reset();
+      } else if (!report.ok()) {
+        Fail("sync: " + report.error().ToString());
+      }
+    }
+  }
+
   void Judge() {
+    SyncAll();
     // Whoever shows its tree takes what silent ones hold.
     for (auto& client : clients_) {
       if (client != nullptr && !AddDump(*client)) client.reset();
@@ -273,12 +292,6 @@ class World {
     if (judgement.gave_up) ++totals_.no_verdict;
     if (!judgement.found && !judgement.gave_up) Fail("no order explains what was answered: " + judgement.furthest);
     base_ = RefTree(events_.back().tree);
-    // What comes later starts from what is durable.
-    for (auto& client : clients_) {
-      if (client == nullptr) continue;
-      const auto report = client->mount().fs().Sync(Context());
-      if (!report.ok()) Fail("sync: " + report.error().ToString());
-    }
     CheckRecords();
   }
 
@@ -307,7 +320,7 @@ class World {
     const auto recorded = cluster_.meta().ListRights(Context(), "sim", 100'000);
     if (!recorded.ok()) Fail("list rights: " + recorded.error().ToString());
     for (auto& client : clients_) {
-      if (client == nullptr) continue;
+      if (client == nullptr || !client->active()) continue;
       for (const HeldDelegation& held : client->mount().fs().Delegations(100'000)) {
         const bool known = std::any_of(recorded->begin(), recorded->end(), [&](const RightInfo& r) {
           return r.session == client->mount().session() && (!r.ino || (r.ino == held.ino && r.right >= held.right));
