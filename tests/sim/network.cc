@@ -96,6 +96,12 @@ class ClientLinks::Meta final : public MetaService {
   Status Settle(const OpContext& ctx, const SettleRequest& request) override {
     ARCHIL_SIM_FLY(CallKind::kChange, Settle(ctx, request));
   }
+  Result<ApplyOpReply> ApplyOp(const OpContext& ctx, const ApplyOpRequest& request) override {
+    ARCHIL_SIM_FLY(CallKind::kChange, ApplyOp(ctx, request));
+  }
+  Result<ReadOnceReply> ReadOnce(const OpContext& ctx, const ReadOnceRequest& request) override {
+    ARCHIL_SIM_FLY(CallKind::kRead, ReadOnce(ctx, request));
+  }
   Result<InodeRange> AllocateInodes(const OpContext& ctx, SessionId session, SessionKey key) override {
     ARCHIL_SIM_FLY(CallKind::kChange, AllocateInodes(ctx, session, key));
   }
