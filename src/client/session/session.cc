@@ -99,6 +99,8 @@ bool Session::Usable() const {
          lease_end_ns_.load(std::memory_order_acquire);
 }
 
+BootTime Session::LeaseEnd() const { return BootTime{absl::Nanoseconds(lease_end_ns_.load(std::memory_order_acquire))}; }
+
 Session::State Session::state() const {
   MutexLock lock(mu_);
   return state_;
@@ -205,11 +207,14 @@ void Session::CheckLease() {
 }
 
 void Session::Beat(bool want_inodes) {
+  CheckLease();
   if (events_.on_beat) events_.on_beat();
   OpContext ctx;
   const BootTime sent = env_.scheduler.clock().Boot();
   // A third of the lease: an answer that comes later is of no use any more, the next try is.
   ctx.deadline = sent + std::max(lease() / 3, absl::Milliseconds(100));
+  // The lease's end is noticed when it comes: the kernel must not answer from what it keeps any longer (FENCE-1).
+  if (Usable()) ctx.deadline = std::min(ctx.deadline, LeaseEnd());
   const auto reply = env_.meta.Renew(ctx, reply_.session, key_, events_.progress ? events_.progress() : 0);
   if (reply.ok() && !reply->taken.empty()) {
     Settle(ctx, *reply);
@@ -253,7 +258,7 @@ void Session::HeartbeatLoop() {
       const absl::Duration pause = state_ == State::kActive
                                        ? std::max<absl::Duration>(lease_ / 3, absl::Milliseconds(20))
                                        : std::min<absl::Duration>(lease_ / 10, absl::Milliseconds(500));
-      const BootTime next = env_.scheduler.clock().Boot() + pause;
+      const BootTime next = Usable() ? std::min(env_.scheduler.clock().Boot() + pause, LeaseEnd()) : env_.scheduler.clock().Boot() + pause;
       while (!stopping_ && !want_inodes_ && !beat_now_ && env_.scheduler.clock().Boot() < next) wake_.WaitUntil(mu_, next);
       beat_now_ = false;
       if (stopping_ || state_ == State::kFenced || state_ == State::kClosed) return;

@@ -91,6 +91,7 @@ class Session {
   void SetState(State state, std::string detail);
   void SendReleases(const OpContext& ctx);
   void CheckLease();
+  BootTime LeaseEnd() const;
 
   MountEnv env_;
   MountConfig config_;
