@@ -276,7 +276,7 @@ class Mount:
 
     def _start_once(self, limit):
         with open(self.log_path, "ab") as out:
-            self.process = self.cluster.spawn([binary("archil"), "mount", self.disk, self.path, "--foreground", *self.args], out)
+            self.process = self.cluster.start_mount(self, out)
         end = time.monotonic() + limit
         while True:
             if self.process.poll() is not None:
@@ -329,7 +329,8 @@ class Cluster:
         self.mounts = []
         self.servers = {}
         self.port = free_port()
-        self.address = f"127.0.0.1:{self.port}"
+        self.server_host = "127.0.0.1"
+        self.address = f"{self.server_host}:{self.port}"
         self.env = dict(os.environ, ARCHIL_SERVER=self.address, HOME=self.path("home"), ARCHIL_RUNTIME_DIR=self.path("run"),
                         ARCHIL_STATE_DIR=self.path("state"), XDG_CACHE_HOME=self.path("cache"),
                         GIT_CONFIG_SYSTEM="/dev/null", LC_ALL="C.UTF-8", GIT_AUTHOR_NAME="T", GIT_AUTHOR_EMAIL="t@example.org",
@@ -368,7 +369,7 @@ class Cluster:
                 raise AssertionError(f"archild {name} ended with exit code {process.returncode}:\n{tail(log_path)}")
             with socket.socket() as s:
                 s.settimeout(1)
-                return s.connect_ex(("127.0.0.1", port)) == 0
+                return s.connect_ex((self.server_host, port)) == 0
 
         until(f"archild {name} listens", ready, limit)
         return process
@@ -404,6 +405,9 @@ class Cluster:
         self.note(f"mount {mount.path}")
         self.mounts.append(mount)
         return mount.start(limit, retry_held)
+
+    def start_mount(self, mount, out):
+        return self.spawn([binary("archil"), "mount", mount.disk, mount.path, "--foreground", *mount.args], out)
 
     def git(self, *args, cwd=None, timeout=600, check=True):
         return self.run(["git", "-c", "advice.detachedHead=false", *args], cwd=cwd or self.folder, timeout=timeout, check=check)
@@ -442,7 +446,7 @@ class ClusterTest(unittest.TestCase):
         before = len(result.failures) + len(result.errors)
         binary("archild")
         binary("archil")
-        self.cluster = Cluster(self._testMethodName.removeprefix("test_"))
+        self.cluster = self.new_cluster(self._testMethodName.removeprefix("test_"))
         failed = True
         try:
             log(self.id())
@@ -453,6 +457,9 @@ class ClusterTest(unittest.TestCase):
                 self.cluster.show_logs()
             self.cluster.close(keep=failed and os.environ.get("ARCHIL_E2E_KEEP") == "1")
         return result
+
+    def new_cluster(self, name):
+        return Cluster(name)
 
     def start(self, *mount_args, disk="d"):
         """Server, disk and mount in one go. Returns the mount."""
