@@ -88,6 +88,8 @@ def wait_for(path, kind):
 
 
 class Locks(harness.ClusterTest):
+    COUNTS = 1000 if harness.LONG else 150
+
     def setUp(self):
         self.open_fds = []
         self.children = []
@@ -132,7 +134,7 @@ class Locks(harness.ClusterTest):
 
     def test_a_counter_is_exact(self):
         a, b = self.two()
-        rounds = 1000 if harness.LONG else 150
+        rounds = self.COUNTS
         for kind in ("flock", "fcntl"):
             with open(os.path.join(a.path, "f"), "wb") as f:
                 f.write(b"0")

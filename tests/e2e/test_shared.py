@@ -10,52 +10,14 @@ import threading
 import time
 
 import harness
+from scenes import Together, read, write
 
 LEASE = 5  # seconds
 
 
-def write(path, data, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC):
-    fd = os.open(path, flags, 0o644)
-    try:
-        done = 0
-        while done < len(data):
-            done += os.write(fd, data[done:])
-    finally:
-        os.close(fd)
-
-
-def read(path):
-    with open(path, "rb") as f:
-        return f.read()
-
-
-class Together:
-    """Runs functions in threads; the first error of any is raised when all have ended."""
-
-    def __init__(self, *functions):
-        self.errors = []
-        self.threads = [threading.Thread(target=self.run, args=(f,), daemon=True) for f in functions]
-
-    def run(self, function):
-        try:
-            function()
-        except BaseException as e:  # noqa: B902
-            self.errors.append(e)
-
-    def wait(self, limit=harness.STEP):
-        for t in self.threads:
-            t.start()
-        end = time.monotonic() + limit
-        for t in self.threads:
-            t.join(max(0.1, end - time.monotonic()))
-            if t.is_alive() and not self.errors:
-                raise AssertionError(f"not finished after {limit} s")
-        if self.errors:
-            raise self.errors[0]
-
-
 class Mounts(harness.ClusterTest):
     """Several mounts of one disk on a server of their own."""
+
 
     def mounts(self, count=2, *args):
         self.cluster.start_server()
@@ -75,6 +37,14 @@ class Mounts(harness.ClusterTest):
 
 
 class Shared(Mounts):
+    # For test_shared_latency.py, which runs some of the scenes on slow links: a part of the rounds, and a pause (seconds)
+    # after each file of a load, since each is read again over the link.
+    ROUNDS = 1.0
+    PAUSE = 0
+
+    def rounds(self, count):
+        return max(2, round(count * self.ROUNDS))
+
     def test_nobody_is_refused_and_nothing_is_read_only(self):
         a, b, c = self.mounts(3)
         for i, m in enumerate((a, b, c, a, b)):
@@ -88,7 +58,7 @@ class Shared(Mounts):
     def test_alternating_append(self):
         a, b = self.mounts()
         expected = b""
-        for i in range(100):
+        for i in range(self.rounds(100)):
             m, other = (a, b) if i % 2 == 0 else (b, a)
             line = b"%d from %s\n" % (i, m.path[-2:].encode())
             write(os.path.join(m.path, "log"), line, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -98,7 +68,7 @@ class Shared(Mounts):
 
     def test_appends_at_the_same_time_never_overlap(self):
         a, b = self.mounts()
-        count = 150
+        count = self.rounds(150)
 
         def append(m, tag):
             fd = os.open(os.path.join(m.path, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -118,7 +88,7 @@ class Shared(Mounts):
         pick = random.Random(1)
         path = "f"
         keep = os.open(os.path.join(b.path, path), os.O_RDWR | os.O_CREAT, 0o644)
-        for i in range(120):
+        for i in range(self.rounds(120)):
             m, other = (a, b) if i % 3 else (b, a)
             data = bytes([i % 251]) * pick.choice([0, 1, 100, 4095, 4096, 4097, 20000, 131072, 300001])
             write(os.path.join(m.path, path), data)
@@ -138,13 +108,13 @@ class Shared(Mounts):
 
         write(os.path.join(a.path, "d", "f"), version(0))
         stop = threading.Event()
+        wanted = self.rounds(100)
         seen = []
-
         written = []
 
         def writer():
             end = time.monotonic() + 30
-            while len(set(seen)) < 100 and time.monotonic() < end:
+            while len(set(seen)) < wanted and time.monotonic() < end:
                 i = len(written) + 1
                 write(os.path.join(a.path, "d", "tmp"), version(i))
                 os.rename(os.path.join(a.path, "d", "tmp"), os.path.join(a.path, "d", "f"))
@@ -162,9 +132,53 @@ class Shared(Mounts):
                 seen.append(i)
 
         Together(writer, reader).wait()
-        self.assertGreaterEqual(len(set(seen)), 100, f"of {len(written)} versions")
+        self.assertGreaterEqual(len(set(seen)), wanted, f"of {len(written)} versions")
         harness.log(f"{len(written)} versions, {len(seen)} read")
         self.assertEqual(read(os.path.join(b.path, "d", "f")), version(written[-1]))
+        self.check_cold(a, b)
+
+    def test_size_and_content_change_together(self):
+        """Rewritten in place within one page: a reader sees the file as it is between two calls of the writer, never a new
+        size with old bytes or zeros, or new bytes with the old size."""
+        a, b = self.mounts()
+        sizes = [random.Random(3).randrange(1, 4097) for _ in range(251)]
+        write(os.path.join(a.path, "f"), b"\x00" * sizes[0])
+        stop = threading.Event()
+        wanted = self.rounds(60)
+        seen = []
+        written = []
+
+        def writer():
+            fd = os.open(os.path.join(a.path, "f"), os.O_RDWR)
+            end = time.monotonic() + 30
+            while len(set(seen)) < wanted and time.monotonic() < end:
+                i = len(written) + 1
+                if sizes[i % 251] < sizes[(i - 1) % 251]:
+                    os.ftruncate(fd, sizes[i % 251])
+                os.pwrite(fd, bytes([i % 251]) * sizes[i % 251], 0)
+                written.append(i)
+            os.close(fd)
+            stop.set()
+
+        def reader():
+            while not stop.is_set():
+                fd = os.open(os.path.join(b.path, "f"), os.O_RDONLY)
+                before = os.fstat(fd)
+                data = os.pread(fd, 1 << 20, 0)
+                after = os.fstat(fd)
+                os.close(fd)
+                i = data[0]
+                following = sizes[(i + 1) % 251]
+                good = {sizes[i]} | ({following} if following < sizes[i] else set())
+                self.assertEqual(data.strip(data[:1]), b"", f"{len(data)} bytes of {i}, and others")
+                self.assertIn(len(data), good, f"of {i}")
+                if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
+                    self.assertEqual(len(data), before.st_size)
+                seen.append(i)
+
+        Together(writer, reader).wait()
+        self.assertGreaterEqual(len(set(seen)), wanted, f"of {len(written)} versions")
+        harness.log(f"{len(written)} versions, {len(seen)} read")
         self.check_cold(a, b)
 
     def test_names_come_and_go(self):
@@ -172,7 +186,7 @@ class Shared(Mounts):
         os.mkdir(os.path.join(a.path, "d"))
         names = set()
         pick = random.Random(2)
-        for i in range(200):
+        for i in range(self.rounds(200)):
             m, other = (a, b) if pick.random() < 0.5 else (b, a)
             d, seen = os.path.join(m.path, "d"), os.path.join(other.path, "d")
             if names and pick.random() < 0.4:
@@ -191,7 +205,7 @@ class Shared(Mounts):
 
     def test_removed_by_one_while_the_other_lists(self):
         a, b = self.mounts()
-        for i in range(20):
+        for i in range(self.rounds(20)):
             os.makedirs(os.path.join(a.path, "t", f"d{i}"))
             for j in range(20):
                 write(os.path.join(a.path, "t", f"d{i}", f"f{j}"), b"x")
@@ -215,7 +229,7 @@ class Shared(Mounts):
     def test_creates_in_one_directory_at_the_same_time(self):
         a, b = self.mounts()
         os.mkdir(os.path.join(a.path, "d"))
-        count = 200
+        count = self.rounds(200)
         slowest = [0.0]
 
         def create(m, tag):
@@ -236,7 +250,7 @@ class Shared(Mounts):
         wins = []
 
         def lock(m, who):
-            for i in range(60):
+            for i in range(self.rounds(60)):
                 try:
                     os.close(os.open(os.path.join(m.path, f"lock{i}"), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
                     wins.append((i, who))
@@ -244,7 +258,7 @@ class Shared(Mounts):
                     pass
 
         Together(lambda: lock(a, "a"), lambda: lock(b, "b")).wait()
-        self.assertEqual(sorted(i for i, _ in wins), list(range(60)))
+        self.assertEqual(sorted(i for i, _ in wins), list(range(self.rounds(60))))
         self.check_cold(a, b)
 
     def test_directories_renamed_against_each_other(self):
@@ -358,7 +372,7 @@ class Shared(Mounts):
     def test_git_from_two_mounts(self):
         a, b = self.mounts()
         self.cluster.git("init", "-q", "-b", "main", os.path.join(a.path, "r"))
-        count = 12
+        count = self.rounds(12)
 
         # `git add` reads the index under its lock file, so it may be run on both mounts at once.
         def add(m, tag):
@@ -474,6 +488,7 @@ class Shared(Mounts):
                 if i % 5 == 0:
                     write(os.path.join(m.path, "both", f"{tag}{i}"), b"%d" % i)
                 made[tag] = i + 1
+                time.sleep(self.PAUSE)
 
         def restart():
             for kind in ("stop", "kill", "stop", "kill"):
@@ -491,7 +506,7 @@ class Shared(Mounts):
         for m in (a, b):
             for tag, own in (("a", "of0"), ("b", "of1")):
                 self.assertEqual(len(os.listdir(os.path.join(m.path, own))), made[tag])
-                self.assertGreater(made[tag], 50)
+                self.assertGreater(made[tag], self.rounds(50))
             self.assertEqual(len(os.listdir(os.path.join(m.path, "both"))), sum((n + 4) // 5 for n in made.values()))
         self.check_cold(a, b)
 
