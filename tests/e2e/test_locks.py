@@ -252,6 +252,38 @@ class Locks(harness.ClusterTest):
         self.assertGreater(waited, LEASE / 4, "the lease was not waited for")
         self.assertLess(waited, LEASE + 5)
 
+    def test_the_handle_of_a_lost_lock_is_broken(self):
+        """A daemon that was frozen beyond its lease has lost its locks to others. Whoever held one through a handle here
+        must not go on as if nothing had been: all that the handle is used for fails with EIO, until it is closed."""
+        a, b = self.two()
+        here, there = self.open(a), self.open(b)
+        self.assertEqual(range_lock(here, fcntl.F_WRLCK, 0, 10), 0)
+        os.pwrite(here, b"1", 0)
+        a.sync()
+        waiter = self.child("wait_for", b, "fcntl")
+        self.assertEqual(waiter.stdout.readline(), "waiting\n")
+        self.waits(b)
+        a.process.send_signal(signal.SIGSTOP)
+        try:
+            self.assertEqual(waiter.stdout.readline(), "locked\n")
+            self.assertEqual(os.pwrite(there, b"2", 0), 1)
+        finally:
+            a.process.send_signal(signal.SIGCONT)
+        for what in (lambda: os.pwrite(here, b"old", 0), lambda: os.pread(here, 10, 0), lambda: os.fsync(here)):
+            with self.assertRaises(OSError) as caught:
+                what()
+            self.assertEqual(caught.exception.errno, errno.EIO)
+        self.assertEqual(range_lock(here, fcntl.F_WRLCK, 20, 1), errno.EIO)
+        with contextlib.suppress(OSError):  # close(2) may say what was lost
+            self.close(here)
+        self.assertEqual(os.pread(there, 10, 0), b"2")
+        waiter.communicate(timeout=20)
+        self.assertEqual(range_lock(there, fcntl.F_WRLCK), 0)
+        cold = self.cluster.mount("d", "cold", "--lease", f"{LEASE}s")
+        with open(os.path.join(cold.path, "f"), "rb") as f:
+            self.assertEqual(f.read(), b"2")
+        self.cluster.archil("unmount", "--force", a.path, check=False, timeout=30)
+
     def test_locks_outlive_the_server(self):
         a, b = self.two()
         here, there = self.open(a), self.open(b)
