@@ -9,7 +9,7 @@ set -euo pipefail
 build_packages="g++ cmake ninja-build ccache mold pkg-config git libfuse3-dev fuse3 libgrpc++-dev protobuf-compiler
   protobuf-compiler-grpc libprotobuf-dev librocksdb-dev libabsl-dev libspdlog-dev libfmt-dev libgtest-dev libgmock-dev
   libcurl4-openssl-dev libxxhash-dev python3 ca-certificates"
-test_packages="clang-14 libclang-rt-14-dev sqlite3 rsync make gcc dpkg-dev util-linux"
+test_packages="clang-14 libclang-rt-14-dev sqlite3 rsync make gcc dpkg-dev util-linux iproute2 spin"
 
 case "${1:-}" in
   '') packages=$build_packages ;;
