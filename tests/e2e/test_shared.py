@@ -18,7 +18,6 @@ LEASE = 5  # seconds
 class Mounts(harness.ClusterTest):
     """Several mounts of one disk on a server of their own."""
 
-
     def mounts(self, count=2, *args):
         self.cluster.start_server()
         self.cluster.create_disk("d")

@@ -69,7 +69,7 @@ byte cuts = CUTS;
 #define BCOVER(s) (bexc[s] -> NONE : bel[AT(s, D)])
 #define BELIEVED(s, n) ((n) == D -> bel[AT(s, D)] : MAX(bel[AT(s, X)], BCOVER(s)))
 #define BIT(n) (1 << (n))
-#define UNCOMMITTED(s) (dirt[s] | cm[s])
+#define UNCOMMITTED(s) (ended[s] -> 0 : dirt[s] | cm[s])
 #define HEARD(s) (!cut[s] && !dead[s])
 #define O1(s) (((s) + 1) % N)
 #define O2(s) (((s) + 2) % N)
