@@ -47,7 +47,7 @@ Status Vfs::TakenAway(const RenewReply& reply) {
     alone = wb_.state_.rights.alone() && reply.reclaim;
     if (alone) {
       std::vector<HeldRight> keeps = KeepsOfAlone();
-      std::erase_if(keeps, [&](const HeldRight& held) { return not_held_.contains(held.ino); });
+      std::erase_if(keeps, [&](const HeldRight& held) ABSL_NO_THREAD_SAFETY_ANALYSIS { return not_held_.contains(held.ino); });
       wb_.state_.rights.EndAlone(keeps, 0, env_.scheduler.clock().Boot());
       wb_.state_.NothingFresh();
     }
@@ -147,10 +147,10 @@ bool Vfs::Touches(const Reach& reach, InodeId ino) {
 // 0: none.
 Seq Vfs::FirstOpTouching(const Reach& reach) {
   Seq first;
-  wb_.state_.log.ForOps([&](Seq seq, const Op& op) {
+  wb_.state_.log.ForOps([&](Seq seq, const Op& op) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     if (std::holds_alternative<ReleaseOrphanOp>(op)) return false;  // needs no right
     bool touches = false;
-    ForInodes(op, [&](InodeId ino) { touches = touches || Touches(reach, ino); });
+    ForInodes(op, [&](InodeId ino) ABSL_NO_THREAD_SAFETY_ANALYSIS { touches = touches || Touches(reach, ino); });
     // What was read of the directories above (REN-1) may have been taken.
     if (const auto* rename = std::get_if<RenameOp>(&op); rename != nullptr && reach.directory && rename->parent != rename->new_parent) {
       const Inode* moved = wb_.state_.Find(rename->ino);
