@@ -322,6 +322,7 @@ class Vfs final : public FsApi {
   // While what was taken is settled: commits wait, and did so when the newest heartbeat was sent.
   bool commits_held_ ABSL_GUARDED_BY(wb_.state_.mu) = false;
   bool quiet_ ABSL_GUARDED_BY(wb_.state_.mu) = false;
+  bool silent_alone_ ABSL_GUARDED_BY(wb_.state_.mu) = false;  // it was when its lease ran out
   bool rest_refused_ ABSL_GUARDED_BY(wb_.state_.mu) = false;
   std::set<InodeId> not_true_ ABSL_GUARDED_BY(wb_.state_.mu);      // touched by lost ops, or taken; to be forgotten
   std::set<InodeId> not_held_ ABSL_GUARDED_BY(wb_.state_.mu);      // of them: no right on it is the server's view

@@ -17,6 +17,11 @@ void Vfs::SessionChanged(Session::State state) {
   std::vector<InodeId> known;
   {
     MutexLock lock(wb_.state_.mu);
+    if (state == Session::State::kWaiting) silent_alone_ = wb_.state_.rights.alone();
+    if (state == Session::State::kActive) {
+      silent_alone_ = false;
+      wb_.SettlementDone();
+    }
     if (state == Session::State::kActive && commits_held_) {  // nothing is taken any more: the answer to Settle was lost
       wb_.HoldCommits(false);
       commits_held_ = quiet_ = false;

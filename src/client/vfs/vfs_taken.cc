@@ -39,9 +39,7 @@ Status Vfs::TakenAway(const RenewReply& reply) {
     for (const HeldRight& held : wb_.state_.rights.All()) {
       if (Touches(reach, held.ino) || never_born_.contains(held.ino)) not_held_.insert(held.ino);
     }
-    for (const Taken& taken : reply.taken) {
-      if (taken.right) not_held_.insert(taken.ino);
-    }
+    not_held_.insert(reach.with.begin(), reach.with.end());
     not_true_.insert(not_held_.begin(), not_held_.end());
     // After a restart of the server nobody asks for what is kept of everything: it is reclaimed.
     alone = wb_.state_.rights.alone() && reply.reclaim;
@@ -74,7 +72,7 @@ Status Vfs::BeforeSettle(const OpContext& ctx, SettleRequest& request) {
       return done;
     }
     request.last = wb_.state_.log.last();
-    wb_.Settled(request.last);
+    wb_.Settling(request.last);
     for (const InodeId ino : not_true_) {
       const Inode* inode = wb_.state_.Find(ino);
       if (inode != nullptr && inode->lookups > 0) known.push_back(ino);
@@ -120,12 +118,13 @@ Vfs::Reach Vfs::ReachOf(const std::vector<Taken>& taken) {
     if (const auto* link = std::get_if<LinkOp>(&op)) linked.insert(link->ino);
     return false;
   });
-  // A second name that the server does not know of yet took the inode out of what the directory covers here, not there.
+  // A second name that the server does not know of yet took the inode out of what the directory covers here, not there. Who was alone
+  // has no records at the server: everything in the directory was taken with it.
   for (const InodeId ino : reach.taken) {
     const Inode* dir = wb_.state_.Find(ino);
     if (dir == nullptr || !dir->is_dir() || !dir->dir) continue;
     for (auto item = dir->dir->Next(2); item; item = dir->dir->Next(item->cookie)) {
-      if (wb_.state_.rights.alone() || linked.contains(item->ino)) reach.with.insert(item->ino);
+      if (silent_alone_ || linked.contains(item->ino)) reach.with.insert(item->ino);
     }
   }
   wb_.state_.log.ForOps([&](Seq, const Op& op) {

@@ -80,12 +80,17 @@ class Writeback {
   void ForgetContent(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   // How often in a row the server refused a commit because it touches what was taken.
   int refusals() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return refusals_; }
-  // The server counts everything up to `last`, which is durable, as applied.
-  void Settled(Seq last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { server_applied_ = std::max(server_applied_, last); }
+  // The server will count everything up to `last`, which is durable, as applied: the next commit begins after it. Until it is known to
+  // have done so (SettlementDone) it is not said of anything that it is applied for that reason.
+  void Settling(Seq last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) {
+    if (!settling_from_) settling_from_ = server_applied_;
+    server_applied_ = std::max(server_applied_, last);
+  }
+  void SettlementDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { settling_from_.reset(); }
 
   uint64_t dirty_bytes() const { return dirty_bytes_.load(); }
   // The newest op that the server was told of: what lies between it and the durable one was absorbed.
-  Seq told() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return server_applied_; }
+  Seq told() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return std::min(server_applied_, settling_from_.value_or(server_applied_)); }
 
   // The newest op that changes what somebody sees: not one that gives up an orphan.
   Seq last_change() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return last_change_; }
@@ -170,6 +175,7 @@ class Writeback {
   std::vector<std::pair<Seq, Seq>> lost_ ABSL_GUARDED_BY(state_.mu);  // first and last numbers, ascending
   Seq last_change_ ABSL_GUARDED_BY(state_.mu);
   Seq server_applied_ ABSL_GUARDED_BY(state_.mu);
+  std::optional<Seq> settling_from_ ABSL_GUARDED_BY(state_.mu);
   BootTime retry_at_ ABSL_GUARDED_BY(state_.mu);
   int commit_failures_ ABSL_GUARDED_BY(state_.mu) = 0;
   int refusals_ ABSL_GUARDED_BY(state_.mu) = 0;
