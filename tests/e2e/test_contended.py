@@ -62,7 +62,7 @@ class Contended(harness.ClusterTest):
 
     def test_create_and_unlink_at_full_speed(self):
         rates = {}
-        for what, server in (("handed over each time", ("--contended-after", "0")), ("contended", ())):
+        for what, server in (("handed over each time", ("--contended-after", "0")), ("contended", ("--contended-after", "10"))):
             a, b = self.mounts(2, server)
             os.mkdir(os.path.join(a.path, "dir"))
             times = self.at_full_speed((a, b), 5, self.create_and_remove)
@@ -86,7 +86,7 @@ class Contended(harness.ClusterTest):
         return json.loads(self.cluster.archil("delegations", mount.path, "--json").out)
 
     def test_granting_resumes_when_one_is_left(self):
-        a, b = self.mounts()
+        a, b = self.mounts(2, ("--contended-after", "10"))
         os.mkdir(os.path.join(a.path, "dir"))
         self.at_full_speed((a, b), 2, self.create_and_remove)
         time.sleep(2.5)  # the calm that the rule wants

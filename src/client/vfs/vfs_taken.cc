@@ -124,6 +124,7 @@ Vfs::Reach Vfs::ReachOf(const std::vector<Taken>& taken) {
     const Inode* dir = wb_.state_.Find(ino);
     if (dir == nullptr || !dir->is_dir() || !dir->dir) continue;
     for (auto item = dir->dir->Next(2); item; item = dir->dir->Next(item->cookie)) {
+      if (item->type == FileType::kDirectory) continue;  // it has a right of its own
       if (silent_alone_ || linked.contains(item->ino)) reach.with.insert(item->ino);
     }
   }
