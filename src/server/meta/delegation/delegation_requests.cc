@@ -408,8 +408,10 @@ Grant DelegationTable::GrantOne(BranchId id, Branch& branch, Session& session, c
   if (branch.alone == self) return {want.ino, Right::kWrite, branch.alone_number};
   const RightRecord* own = branch.book.Find(want.ino, self);
   if (own != nullptr && own->right >= want.right) {
+    Grant held{want.ino, own->right, own->number, {}};
     // The answer that told what fell out of it may have been lost.
-    return {want.ino, own->right, own->number, kind == Tree::Kind::kDirectory ? KeptBeside(id, branch, self, want.ino, *own, tree) : std::vector<InodeId>()};
+    if (kind == Tree::Kind::kDirectory && !Planted(Plant::kUncoveredOnce)) held.uncovered = KeptBeside(id, branch, self, want.ino, *own, tree);
+    return held;
   }
   const uint64_t number = ++session.number;
   if (kind == Tree::Kind::kDirectory) {
@@ -419,10 +421,11 @@ Grant DelegationTable::GrantOne(BranchId id, Branch& branch, Session& session, c
   return {want.ino, want.right, number, {}};
 }
 
-// Children that WRITE of a directory does not cover and on which the session has a right of its own.
+// Children that WRITE of a directory does not cover and on which the session has a right of its own: fallen out with this grant or before, or
+// being recalled, of which it may not know yet.
 std::vector<InodeId> DelegationTable::KeptBeside(BranchId id, const Branch& branch, SessionId self, InodeId dir, const RightRecord& held, Tree& tree) {
   std::vector<InodeId> out;
-  if (held.right != Right::kWrite || Planted(Plant::kUncoveredOnce)) return out;
+  if (held.right != Right::kWrite) return out;
   for (InodeId child : held.exceptions) {
     if (branch.book.Find(child, self) != nullptr && tree.HomeOf(id, child) == dir) out.push_back(child);
   }
@@ -469,18 +472,15 @@ std::vector<InodeId> DelegationTable::GrantDirectory(BranchId id, Branch& branch
   branch.book.ForChildren(dir, [&](InodeId child, const std::vector<RightRecord>&) {
     if (session.recalls.contains(child)) record.exceptions.insert(child);
   });
-  std::vector<InodeId> uncovered;
-  if (!before) return uncovered;
   // READ becomes WRITE: what it covered until now and does not any more stays with the session as it was, since it may use it until the
   // grant arrives; the grant says so.
-  for (InodeId child : record.exceptions) {
-    if (before->Covers(child) && tree.HomeOf(id, child) == dir) uncovered.push_back(child);
+  if (before) {
+    for (InodeId child : record.exceptions) {
+      const bool fell_out = before->Covers(child) && tree.HomeOf(id, child) == dir;
+      if (fell_out && branch.book.Find(child, self) == nullptr) branch.book.Put(child, self, before->right, before->number, dir);
+    }
   }
-  std::sort(uncovered.begin(), uncovered.end());  // the set has no order that another run would give
-  for (InodeId child : uncovered) {
-    if (branch.book.Find(child, self) == nullptr) branch.book.Put(child, self, before->right, before->number, dir);
-  }
-  return uncovered;
+  return KeptBeside(id, branch, self, dir, record, tree);
 }
 
 uint64_t DelegationTable::NewNumber(SessionId session) {

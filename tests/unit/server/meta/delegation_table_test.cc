@@ -229,6 +229,20 @@ TEST_F(DelegationTableTest, ALateRequestNamesWhoHoldsWhatItWantsAndLetsOthersGoO
   EXPECT_TRUE(fx_.ends.empty());
 }
 
+// The recall of a child is on its way while its holder's READ of the directory becomes WRITE: the holder does not know of it yet, and may not
+// take the child for covered.
+TEST_F(DelegationTableTest, AGrantThatOvertakesTheRecallOfAChildNamesTheChild) {
+  AddThree();
+  Get(kA, kDir, Right::kRead);
+  Get(kB, kFile, Right::kRead);
+  Ask(kB, {{kFile, Right::kWrite}});
+  EXPECT_EQ(Message(kA).ino, kFile);
+  Ask(kA, {{kDir, Right::kWrite}});
+  ASSERT_EQ(fx_.granted.size(), 1u);
+  EXPECT_EQ(fx_.granted[0].grants[0].uncovered, std::vector<InodeId>{kFile});
+  EXPECT_EQ(Has(kA, kFile), Right::kRead);
+}
+
 // LSE-1
 TEST_F(DelegationTableTest, WhoOwesAnAnswerAndStandsStillIsNotRenewed) {
   AddThree();
