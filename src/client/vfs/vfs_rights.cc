@@ -396,11 +396,11 @@ void Vfs::GiveUp(const SessionMessage& message, RecallAnswer& answer) {
     }
   } else {
     for (const InodeId ino : all) wb_.state_.Find(ino)->only_ours = false;
-    if (all.empty()) {
-      if (wb_.state_.rights.Of(message.ino) == Right::kNone) answer.kept = Right::kNone;
-    } else if (Inode& inode = *wb_.state_.Find(message.ino); !inode.is_dir()) {
-      wb_.state_.SetHome(inode, InodeId{});  // all that is held on it is meant; a record of its own stays
-    }
+    // At most what is held: it may have been taken meanwhile.
+    Inode* inode = wb_.state_.Find(message.ino);
+    answer.kept = Weaker(message.keep, wb_.state_.rights.RightOf(message.ino, inode == nullptr ? InodeId{} : inode->home));
+    // All that is held on it is meant; a record of its own stays.
+    if (inode != nullptr && !inode->is_dir()) wb_.state_.SetHome(*inode, InodeId{});
   }
   wb_.state_.rights.GaveUp(message.ino, answer.kept, message.number);
   if (acquires_.empty()) wb_.state_.rights.ForgetGivenUp();
