@@ -300,7 +300,9 @@ void Vfs::SealFromKernel(InodeId ino) {
       inode->recached = false;
       DropNow(KernelCache::Names::kKeep, {{which, inode->waiting_writes == 0}});
       inode = wb_.state_.Find(which);
-      if (inode != nullptr && !inode->recached) inode->sealed = true;
+      // Meanwhile it may have been given up by itself: then it is not this recall that would open it again.
+      const bool ours = inode != nullptr && (which == ino || inode->home == ino);
+      if (ours && !inode->recached) inode->sealed = true;
       if (stop_.cancelled() || wb_.state_.broken) return;
     }
   }
