@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,8 @@ class RefTree {
   bool Apply(const Event& event, Judge judge);
   // The client is gone, with its open files.
   void Forget(int client);
+  // It was not heard for a while: what others removed then is gone for it, open or not (docs/semantics.md, FENCE-1).
+  void WasSilent(int client) { silent_.insert(client); }
   uint64_t Hash() const;
   const Tree& nodes() const { return nodes_; }
   // What differs from what has a name, or nullopt.
@@ -106,6 +109,7 @@ class RefTree {
   Tree nodes_;  // with those that have no name but are open
   std::map<std::pair<int, InodeId>, int> opens_;
   std::map<InodeId, bool> removed_;  // had a name once
+  std::set<int> silent_;
 };
 
 // The client went silent and others took what they wanted, at some moment after `begun`: what it had not made durable

@@ -212,6 +212,7 @@ RefTree::Verdict RefTree::File(const Event& e, Judge judge) {
   }
   // Without a name it is what the client remembers of it, unless it is open there.
   if (it == nodes_.end() || (it->second.nlink == 0 && !open)) return {Code::kStale, true};
+  if (it->second.nlink == 0 && e.code == Code::kStale && silent_.contains(e.client)) return {Code::kStale};
   Shown& node = it->second;
   const bool ask = judge == Judge::kAnswer && e.code == Code::kOk;
   switch (e.verb) {

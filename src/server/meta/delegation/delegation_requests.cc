@@ -187,6 +187,9 @@ bool DelegationTable::SentToServer(Branch& branch, const Request& request, BootT
   answer.id = request.id;
   for (const Want& w : request.wants) {
     if (!branch.contention.Contended(w.ino, now)) continue;
+    // What it holds it works with: only who does not hold it looks at the server.
+    const RightRecord* held = branch.book.Find(w.ino, request.session);
+    if (held != nullptr && held->right >= w.right) continue;
     branch.contention.Used(w.ino, request.session, now);
     answer.at_server.push_back(w.ino);
   }

@@ -163,6 +163,10 @@ TEST_F(ReservationTest, AContendedDirectoryIsNotGrantedToWhoCanDoWithout) {
   EXPECT_THAT(fx.granted[0].at_server, ElementsAre(kDir));
   EXPECT_THAT(fx.granted[0].grants, IsEmpty());
   Get(kA, kDir, Right::kRead);  // who cannot is granted it all the same
+  ASSERT_TRUE(table_.Acquire(++request_, kA, {{kDir, Right::kRead}, {kFile, Right::kRead}}, BootTime::Infinite(), manner).ok());
+  fx = Look();
+  ASSERT_EQ(fx.granted.size(), 1u);
+  EXPECT_EQ(fx.granted[0].grants.size(), 2u) << "what it holds it need not be sent away for: it would ask again and again";
   ASSERT_TRUE(table_.GiveBack(kA, {kDir}, {}, tree_).ok());
   now_ = now_ + absl::Seconds(3);
   ASSERT_TRUE(table_.Acquire(++request_, kA, {{kDir, Right::kWrite}}, BootTime::Infinite(), manner).ok());
