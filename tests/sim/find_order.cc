@@ -148,11 +148,7 @@ class Search {
 
   static bool ApplyStep(RefTree& tree, const Step& step, RefTree::Judge judge) {
     if (step.event == nullptr) {
-      if (step.lives) {
-        tree.WasSilent(step.lost);
-      } else {
-        tree.Forget(step.lost);
-      }
+      if (!step.lives) tree.Forget(step.lost);
       return true;
     }
     if (!step.found) return tree.Apply(*step.event, judge);

@@ -166,7 +166,8 @@ class World {
     if (is(setup_.crash_client)) {
       SimClient* client = Any();
       if (client == nullptr || !losses_.empty()) return;
-      losses_.push_back({client->number(), ++counter_});
+      // What was taken while it was cut off it had lost before.
+      losses_.push_back({client->number(), silenced_.contains(client->number()) ? 0 : ++counter_});
       crashed_ = true;
       return client->Crash();
     }
@@ -288,7 +289,9 @@ class World {
       MountAt(0);
       AddDump(*clients_[0]);
     }
-    const Judgement judgement = FindOrder(base_, events_, losses_);
+    RefTree start = base_;
+    for (const int client : silenced_) start.WasSilent(client);
+    const Judgement judgement = FindOrder(start, events_, losses_);
     if (judgement.gave_up) ++totals_.no_verdict;
     if (!judgement.found && !judgement.gave_up) Fail("no order explains what was answered: " + judgement.furthest);
     base_ = RefTree(events_.back().tree);
