@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -187,7 +188,7 @@ class Vfs final : public FsApi {
   void GiveUp(const SessionMessage& message, RecallAnswer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   bool JustLookedUp(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void GiveUpInode(Inode& inode, RecallAnswer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
-  std::vector<HeldRight> KeepsOfAlone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  std::vector<HeldRight> EndAlone(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void EndGrace() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
 
   // --- vfs_taken.cc: what is lost when the session was silent for too long, or was ended
@@ -202,6 +203,8 @@ class Vfs final : public FsApi {
   // The ops from `first` on are saved and leave the log, but for data of files that none of the others touches, nor `reach`
   // (null: all go); gives the lock up.
   void Lose(Seq first, const Reach* reach, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // Everything that is not durable is; gives the lock up.
+  void LoseRest(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   // Names of the inodes of these ops and of the directories above, as they are now.
   std::map<InodeId, LostLog::Name> NamesFor(const std::vector<Op>& ops) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void MarkLost(const std::vector<Op>& ops) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
@@ -209,6 +212,7 @@ class Vfs final : public FsApi {
   // Nothing in memory says anything about it or what it covered any more, and no right on it is held.
   void ForgetAll(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void LoseLocks(const std::vector<Taken>& taken);
+  static Error LostError() { return Error(Code::kIo, "changes were lost while the mount was silent"); }
   bool TakeLost(HandleId handle, InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
 
   // What an unsuccessful answer means for the call: an error to return, or "look again" after a pause while the
@@ -285,6 +289,9 @@ class Vfs final : public FsApi {
   // --- answers
   Attr AttrOf(const Inode& inode) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   absl::Duration AttrTtl(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // A name of each wanted inode, and of every directory, as far as memory has them.
+  absl::flat_hash_map<InodeId, LostLog::Name> NamesOf(const std::function<bool(InodeId)>& wanted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Entry EntryOf(const Inode& inode, const Inode& dir) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void DropPart(bool everything) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
@@ -319,11 +326,9 @@ class Vfs final : public FsApi {
   std::deque<std::pair<InodeId, BootTime>> looked_up_ ABSL_GUARDED_BY(wb_.state_.mu);
   // Those of them that were given up and told as open.
   std::vector<InodeId> grace_ ABSL_GUARDED_BY(wb_.state_.mu);
-  // While what was taken is settled: commits wait, and did so when the newest heartbeat was sent.
-  bool commits_held_ ABSL_GUARDED_BY(wb_.state_.mu) = false;
+  // While what was taken is settled: commits were held, and none on its way, when the newest heartbeat was sent.
   bool quiet_ ABSL_GUARDED_BY(wb_.state_.mu) = false;
   bool silent_alone_ ABSL_GUARDED_BY(wb_.state_.mu) = false;  // it was when its lease ran out
-  bool rest_refused_ ABSL_GUARDED_BY(wb_.state_.mu) = false;
   std::set<InodeId> not_true_ ABSL_GUARDED_BY(wb_.state_.mu);      // touched by lost ops, or taken; to be forgotten
   std::set<InodeId> not_held_ ABSL_GUARDED_BY(wb_.state_.mu);      // of them: no right on it is the server's view
   std::set<InodeId> never_born_ ABSL_GUARDED_BY(wb_.state_.mu);    // made by lost ops

@@ -182,9 +182,9 @@ Status Vfs::SetXattr(const OpContext& ctx, InodeId ino, std::string_view name, s
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
     if (AtServer(ino, Right::kWrite)) {
-      const uint32_t flags = mode == XattrMode::kCreate    ? ApplyOpRequest::kMustBeNew
-                             : mode == XattrMode::kReplace ? ApplyOpRequest::kMustExist
-                                                           : 0;
+      uint32_t flags = 0;
+      if (mode == XattrMode::kCreate) flags = ApplyOpRequest::kMustBeNew;
+      if (mode == XattrMode::kReplace) flags = ApplyOpRequest::kMustExist;
       auto reply = Apply(ctx, claim, ino, SetXattrOp{ino, std::string(name), std::string(value), NextTime()}, flags);
       if (reply.code() == Code::kStale && WentAway(ino)) continue;
       return reply.ok() ? Ok() : Status(reply.error());

@@ -225,7 +225,7 @@ Status Vfs::FsyncInode(const OpContext& outer, InodeId ino) {
   Inode* inode = wb_.state_.Find(ino);
   if (inode == nullptr) return wb_.state_.broken ? Status(Error(Code::kIo, wb_.state_.broken_reason)) : Ok();
   if (wb_.state_.broken) return Error(Code::kIo, wb_.state_.broken_reason);
-  if (TakeLost(outer.handle, ino)) return Error(Code::kIo, "changes of it were lost while the mount was silent");
+  if (TakeLost(outer.handle, ino)) return LostError();
   if (Planted(Plant::kFsyncLies)) return Ok();
   wb_.Take(*inode);
   for (;;) {
@@ -233,7 +233,7 @@ Status Vfs::FsyncInode(const OpContext& outer, InodeId ino) {
     const Status done = wb_.MakeDurable(ctx, target);
     inode = wb_.state_.Find(ino);
     const bool lost = TakeLost(outer.handle, ino) || (wb_.Lost(target) && (inode == nullptr || inode->last_op == target));
-    if (lost) return Error(Code::kIo, "changes of it were lost while the mount was silent");
+    if (lost) return LostError();
     if (!done.ok() || !wb_.Lost(target)) return done;
   }
 }
@@ -290,7 +290,7 @@ Result<SyncReport> Vfs::Sync(const OpContext& outer) {
   const Seq target = wb_.state_.log.last();
   const uint64_t ops = target.value - wb_.state_.log.durable().value;
   ARCHIL_RETURN_IF_ERROR(wb_.MakeDurable(ctx, target));
-  if (ops > 0 && wb_.Lost(target)) return Error(Code::kIo, "changes were lost while the mount was silent");
+  if (ops > 0 && wb_.Lost(target)) return LostError();
   return SyncReport{ops, dirty};
 }
 

@@ -56,7 +56,7 @@ Status Vfs::Flush(const OpContext& ctx, InodeId ino, HandleId handle, uint64_t o
   // Said, and not used up: a close may be that of a child process, which nobody looks at.
   MutexLock lock(wb_.state_.mu);
   const auto open = wb_.state_.handles.find(handle);
-  if (open != wb_.state_.handles.end() && open->second.lost) return Error(Code::kIo, "changes of it were lost while the mount was silent");
+  if (open != wb_.state_.handles.end() && open->second.lost) return LostError();
   return Ok();
 }
 

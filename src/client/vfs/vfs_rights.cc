@@ -365,7 +365,7 @@ bool Vfs::JustLookedUp(InodeId ino) {
 
 void Vfs::BeforeBeat() {
   MutexLock lock(wb_.state_.mu);
-  quiet_ = commits_held_ && !wb_.committing();
+  quiet_ = wb_.quiet();
   EndGrace();
 }
 
@@ -408,13 +408,16 @@ void Vfs::GiveUp(const SessionMessage& message, RecallAnswer& answer) {
   if (acquires_.empty()) wb_.state_.rights.ForgetGivenUp();
 }
 
-std::vector<HeldRight> Vfs::KeepsOfAlone() {
+// What is kept of everything; not what was taken meanwhile.
+std::vector<HeldRight> Vfs::EndAlone(uint64_t number) {
   std::vector<HeldRight> keeps;
   const Right right = config_.read_only ? Right::kRead : Right::kWrite;
   for (const auto& [ino, inode] : wb_.state_.inodes) {
-    if (inode->valid && (inode->is_dir() || !inode->home)) keeps.push_back({ino, right});
+    if (inode->valid && (inode->is_dir() || !inode->home) && !not_held_.contains(ino)) keeps.push_back({ino, right});
   }
   std::sort(keeps.begin(), keeps.end(), [](const HeldRight& a, const HeldRight& b) { return a.ino < b.ino; });
+  wb_.state_.rights.EndAlone(keeps, number, env_.scheduler.clock().Boot());
+  wb_.state_.NothingFresh();
   return keeps;
 }
 
@@ -424,11 +427,7 @@ void Vfs::RecallAlone(const SessionMessage& message) {
   {
     MutexLock lock(wb_.state_.mu);
     if (wb_.state_.broken) return;
-    if (wb_.state_.rights.alone()) {
-      answer.keeps = KeepsOfAlone();
-      wb_.state_.rights.EndAlone(answer.keeps, message.number, env_.scheduler.clock().Boot());
-      wb_.state_.NothingFresh();
-    }
+    if (wb_.state_.rights.alone()) answer.keeps = EndAlone(message.number);
     answer.last = wb_.told();
     wb_.state_.changed.SignalAll();
   }

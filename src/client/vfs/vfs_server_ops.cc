@@ -202,8 +202,8 @@ Result<Entry> Vfs::MakeAtServer(const OpContext& ctx, Claim& claim, InodeId ino,
   op.rdev = node.rdev;
   op.target = std::move(node.target);
   op.now = NextTime();
-  ARCHIL_ASSIGN_OR_RETURN(const ApplyOpReply reply,
-                          Apply(ctx, claim, parent, std::move(op), made != nullptr ? ApplyOpRequest::kOpen : 0));
+  const uint32_t flags = made != nullptr ? uint32_t{ApplyOpRequest::kOpen} : 0;
+  ARCHIL_ASSIGN_OR_RETURN(const ApplyOpReply reply, Apply(ctx, claim, parent, std::move(op), flags));
   const Entry entry = ShownEntry(reply.inode);
   if (made != nullptr) {
     *made = wb_.state_.Find(ino);

@@ -22,10 +22,6 @@ void Vfs::SessionChanged(Session::State state) {
       silent_alone_ = false;
       wb_.SettlementDone();
     }
-    if (state == Session::State::kActive && commits_held_) {  // nothing is taken any more: the answer to Settle was lost
-      wb_.HoldCommits(false);
-      commits_held_ = quiet_ = false;
-    }
     if (state == Session::State::kFenced) wb_.Break("the session was ended by the server: " + session_.detail());
     wb_.state_.changed.SignalAll();
     if (state == Session::State::kWaiting || state == Session::State::kFenced) {
@@ -126,24 +122,29 @@ std::vector<HeldDelegation> Vfs::Delegations(size_t limit) {
     rows[ino] = held.size();
     held.push_back({ino, ino == root_ ? "/" : "", Right::kNone, true, absl::ZeroDuration()});
   }
-  // Names stand in directories: one pass finds those of all rows, and of the directories on the way up.
-  absl::flat_hash_map<InodeId, std::pair<InodeId, std::string>> names;
-  for (const auto& [ino, inode] : wb_.state_.inodes) {
-    if (!inode->is_dir() || !inode->dir) continue;
-    for (auto item = inode->dir->Next(2); item; item = inode->dir->Next(item->cookie)) {
-      if (item->type == FileType::kDirectory || rows.contains(item->ino)) names[item->ino] = {ino, std::string(item->name)};
-    }
-  }
+  const auto names = NamesOf([&](InodeId ino) { return rows.contains(ino); });
   for (HeldDelegation& row : held) {
     std::string path;
     InodeId at = row.ino;
     for (auto it = names.find(at); at != root_ && it != names.end(); it = names.find(at)) {
-      path = "/" + it->second.second + path;
-      at = it->second.first;
+      path = "/" + it->second.name + path;
+      at = it->second.parent;
     }
     if (at == root_ && !path.empty()) row.path = std::move(path);
   }
   return held;
+}
+
+// Names stand in directories, so this looks at all of them once.
+absl::flat_hash_map<InodeId, LostLog::Name> Vfs::NamesOf(const std::function<bool(InodeId)>& wanted) {
+  absl::flat_hash_map<InodeId, LostLog::Name> names;
+  for (const auto& [ino, inode] : wb_.state_.inodes) {
+    if (!inode->is_dir() || !inode->dir) continue;
+    for (auto item = inode->dir->Next(2); item; item = inode->dir->Next(item->cookie)) {
+      if (item->type == FileType::kDirectory || wanted(item->ino)) names[item->ino] = {ino, std::string(item->name)};
+    }
+  }
+  return names;
 }
 
 std::vector<HeldRight> Vfs::Believed() {

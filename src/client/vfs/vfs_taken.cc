@@ -26,15 +26,13 @@ Status Vfs::TakenAway(const RenewReply& reply) {
     if (wb_.state_.broken) return Error(Code::kIo, wb_.state_.broken_reason);
     // A commit that is on its way decides what is applied: the next heartbeat is sent when it has ended.
     wb_.HoldCommits(true);
-    commits_held_ = true;
-    if (!quiet_) return Code::kTryAgain;
+    if (!std::exchange(quiet_, false)) return Code::kTryAgain;
     wb_.CatchUp(reply.applied);
     wb_.TakeAll();
     const Reach reach = ReachOf(reply.taken);
     if (const Seq first = FirstOpTouching(reach)) {
       Lose(first, &reach, fmt::format("{} inodes were wanted by other mounts while this one was silent for longer than its lease", reply.taken.size()));
     }
-    if (std::exchange(rest_refused_, false)) Lose(Seq{wb_.state_.log.durable().value + 1}, nullptr, "the server refused the rest of the log");
     // Records that stand only here, for what lost ops took out of a taken directory, are not claimed after a restart of the server either.
     for (const HeldRight& held : wb_.state_.rights.All()) {
       if (Touches(reach, held.ino) || never_born_.contains(held.ino)) not_held_.insert(held.ino);
@@ -43,12 +41,7 @@ Status Vfs::TakenAway(const RenewReply& reply) {
     not_true_.insert(not_held_.begin(), not_held_.end());
     // After a restart of the server nobody asks for what is kept of everything: it is reclaimed.
     alone = wb_.state_.rights.alone() && reply.reclaim;
-    if (alone) {
-      std::vector<HeldRight> keeps = KeepsOfAlone();
-      std::erase_if(keeps, [&](const HeldRight& held) ABSL_NO_THREAD_SAFETY_ANALYSIS { return not_held_.contains(held.ino); });
-      wb_.state_.rights.EndAlone(keeps, 0, env_.scheduler.clock().Boot());
-      wb_.state_.NothingFresh();
-    }
+    if (alone) (void)EndAlone(0);
   }
   if (alone) {
     (void)locks_.Surrender();  // what is held is reclaimed, what waits is asked for again
@@ -63,12 +56,11 @@ Status Vfs::BeforeSettle(const OpContext& ctx, SettleRequest& request) {
     MutexLock lock(wb_.state_.mu);
     if (wb_.state_.rights.alone()) return Code::kTryAgain;  // the recall of that is on its way
     wb_.HoldCommits(false);
-    commits_held_ = quiet_ = false;
     while (wb_.state_.log.durable() < wb_.state_.log.last()) {
       const Status done = wb_.MakeDurable(ctx, wb_.state_.log.last());
       if (done.ok()) continue;
       // The cut was made where this mount sees no more that touches it; the server decides, and says otherwise.
-      rest_refused_ = wb_.refusals() >= kRefusals;
+      if (wb_.refusals() >= kRefusals) LoseRest("the server refused the rest of the log");
       return done;
     }
     request.last = wb_.state_.log.last();
@@ -97,6 +89,10 @@ Status Vfs::BeforeSettle(const OpContext& ctx, SettleRequest& request) {
 
 void Vfs::LoseEverything(const std::string& reason) {
   MutexLock lock(wb_.state_.mu);
+  LoseRest(reason);
+}
+
+void Vfs::LoseRest(const std::string& reason) {
   wb_.HoldCommits(true);
   while (wb_.committing()) wb_.state_.changed.Wait(wb_.state_.mu);
   wb_.TakeAll();
@@ -221,14 +217,7 @@ void Vfs::MarkLost(const std::vector<Op>& ops) {
 std::map<InodeId, LostLog::Name> Vfs::NamesFor(const std::vector<Op>& ops) {
   absl::flat_hash_set<InodeId> wanted;
   for (const Op& op : ops) ForInodes(op, [&](InodeId ino) { wanted.insert(ino); });
-  absl::flat_hash_map<InodeId, LostLog::Name> names;
-  for (const auto& [ino, inode] : wb_.state_.inodes) {
-    if (!inode->is_dir() || !inode->dir) continue;
-    for (auto item = inode->dir->Next(2); item; item = inode->dir->Next(item->cookie)) {
-      if (item->type != FileType::kDirectory && !wanted.contains(item->ino)) continue;
-      names[item->ino] = {ino, std::string(item->name)};
-    }
-  }
+  const auto names = NamesOf([&](InodeId ino) { return wanted.contains(ino); });
   std::map<InodeId, LostLog::Name> out;
   for (const InodeId ino : wanted) {
     InodeId at = ino;

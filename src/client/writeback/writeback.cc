@@ -182,6 +182,15 @@ void Writeback::StartUploads(Seq goal) {
   uploader_wake_.SignalAll();
 }
 
+Extent Writeback::InlineExtent(const DirtyRange& range) {
+  Extent extent;
+  extent.offset = range.offset;
+  extent.length = range.data.size();
+  extent.kind = ExtentKind::kInline;
+  extent.data = range.data;
+  return extent;
+}
+
 bool Writeback::PlaceInline(Seq target) {
   // Bytes up to `target` that nobody uploads yet ride inside the commit if they are few.
   uint64_t bytes = 0;
@@ -197,12 +206,7 @@ bool Writeback::PlaceInline(Seq target) {
     queue_.pop_front();
     if (upload->cancelled) continue;
     for (DirtyRange& range : upload->ranges) {
-      Extent extent;
-      extent.offset = range.offset;
-      extent.length = range.data.size();
-      extent.kind = ExtentKind::kInline;
-      extent.data = range.data;
-      upload->extents.push_back(std::move(extent));
+      upload->extents.push_back(InlineExtent(range));
     }
     counters.inline_bytes.fetch_add(upload->bytes, std::memory_order_relaxed);
     Finish(*upload);

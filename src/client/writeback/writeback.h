@@ -70,6 +70,8 @@ class Writeback {
   // No commit begins while they are held; one may still be on its way.
   void HoldCommits(bool hold) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   bool committing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return committing_; }
+  // They are held, and none is on its way.
+  bool quiet() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return held_ && !committing_; }
   // The server says that it has applied the log so far. Nothing is on its way.
   void CatchUp(Seq applied) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   // The ops from `first` on (and before, where the log cannot be divided) leave the log, with the bytes that memory has as inline extents.
@@ -78,15 +80,18 @@ class Writeback {
   bool Lost(Seq seq) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   // What memory has of the file's content is not true any more.
   void ForgetContent(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
-  // How often in a row the server refused a commit because it touches what was taken.
+  // How often in a row, since commits were held last, the server refused one because it touches what was taken.
   int refusals() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { return refusals_; }
   // The server will count everything up to `last`, which is durable, as applied: the next commit begins after it. Until it is known to
-  // have done so (SettlementDone) it is not said of anything that it is applied for that reason.
+  // have done so (SettlementDone, which also lets commits go on) it is not said of anything that it is applied for that reason.
   void Settling(Seq last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) {
     if (!settling_from_) settling_from_ = server_applied_;
     server_applied_ = std::max(server_applied_, last);
   }
-  void SettlementDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) { settling_from_.reset(); }
+  void SettlementDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu) {
+    settling_from_.reset();
+    HoldCommits(false);
+  }
 
   uint64_t dirty_bytes() const { return dirty_bytes_.load(); }
   // The newest op that the server was told of: what lies between it and the durable one was absorbed.
@@ -124,6 +129,7 @@ class Writeback {
     int failures = 0;
   };
 
+  static Extent InlineExtent(const DirtyRange& range);
   void LogAgain(OpLog::LostOp& op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   void Withdraw(Seq seq, SetExtentsOp& op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_.mu);
   void FlusherLoop();

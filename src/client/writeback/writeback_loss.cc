@@ -6,21 +6,9 @@
 #include "client/writeback/writeback.h"
 
 namespace archil {
-namespace {
-
-Extent InlineExtent(const DirtyRange& range) {
-  Extent extent;
-  extent.offset = range.offset;
-  extent.length = range.data.size();
-  extent.kind = ExtentKind::kInline;
-  extent.data = range.data;
-  return extent;
-}
-
-}  // namespace
-
 void Writeback::HoldCommits(bool hold) {
   held_ = hold;
+  if (hold) refusals_ = 0;
   if (!hold) state_.changed.SignalAll();
 }
 
@@ -70,6 +58,7 @@ void Writeback::LogAgain(OpLog::LostOp& op) {
   } else {
     seq = state_.log.Append(std::move(op.op));
   }
+  last_change_ = seq;
   if (Inode* inode = state_.Find(ino)) Touched(*inode, seq);
 }
 

@@ -14,7 +14,7 @@
 #include "client/cli/paths.h"
 #include "client/recovery/lost_format.h"
 #include "client/recovery/lost_log.h"
-#include "common/env/files.h"
+#include "tests/support/scratch_dir.h"
 
 namespace archil::cli {
 namespace {
@@ -26,9 +26,6 @@ using ::testing::StartsWith;
 class RecoverFile : public ::testing::Test {
  protected:
   void SetUp() override {
-    char dir[] = "/tmp/archil-recover-XXXXXX";
-    ASSERT_NE(mkdtemp(dir), nullptr);
-    dir_ = dir;
     ASSERT_EQ(mkdir((dir_ + "/to").c_str(), 0755), 0);
     log_.disk = "photos";
     log_.branch = "main";
@@ -44,8 +41,6 @@ class RecoverFile : public ::testing::Test {
     create.gid = getgid();
     log_.ops = {create, Write(10, "hello"), Write(6, "lost")};
   }
-  void TearDown() override { EXPECT_TRUE(RealFiles().RemoveTree(dir_).ok()); }
-
   static SetExtentsOp Write(uint64_t ino, const std::string& text) {
     Extent e{.offset = 0, .length = text.size(), .kind = ExtentKind::kInline, .data = Buffer::Copy(text)};
     return {.ino = InodeId{ino}, .extents = {e}, .size = text.size()};
@@ -68,7 +63,9 @@ class RecoverFile : public ::testing::Test {
     return in ? std::string(std::istreambuf_iterator<char>(in), {}) : "(none)";
   }
 
-  std::string dir_, out_, err_;
+  test::ScratchDir scratch_;
+  const std::string dir_ = scratch_.path();
+  std::string out_, err_;
   LostLog log_;
 };
 

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <functional>
@@ -11,6 +10,7 @@
 #include "common/env/random.h"
 #include "tests/support/cut_link.h"
 #include "tests/support/mem_cluster.h"
+#include "tests/support/scratch_dir.h"
 
 namespace archil::test {
 namespace {
@@ -22,16 +22,12 @@ constexpr absl::Duration kLease = absl::Milliseconds(400);
 class MountTaken : public ::testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/archil-taken-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    dir_ = name;
     ASSERT_TRUE(cluster_.Start().ok());
     ASSERT_TRUE(cluster_.meta().CreateDisk({}, "disk", 0).ok());
   }
   void TearDown() override {
     a_.reset();
     b_.reset();
-    stdfs::remove_all(dir_);
   }
 
   std::unique_ptr<Mount> Open(const std::string& name, MetaService& meta) {
@@ -39,7 +35,7 @@ class MountTaken : public ::testing::Test {
     config.disk = "disk";
     config.client_name = name;
     config.lease = kLease;
-    config.recovery_dir = dir_;
+    config.recovery_dir = dir_.path();
     // Only what is asked for is flushed.
     config.flush_after = absl::Hours(1);
     config.flush_ops = 1'000'000;
@@ -100,7 +96,7 @@ class MountTaken : public ::testing::Test {
   }
   std::vector<LostLog> Saved() {
     std::vector<LostLog> out;
-    for (const auto& entry : stdfs::directory_iterator(dir_)) {
+    for (const auto& entry : stdfs::directory_iterator(dir_.path())) {
       auto log = LoadLostLog(entry.path());
       EXPECT_TRUE(log.ok()) << entry.path();
       if (log.ok()) out.push_back(std::move(*log));
@@ -108,7 +104,7 @@ class MountTaken : public ::testing::Test {
     return out;
   }
 
-  std::string dir_;
+  ScratchDir dir_;
   MemCluster cluster_{{}};
   CutLink link_{cluster_.meta()};
   std::unique_ptr<Random> random_ = SeededRandom(1);

@@ -13,6 +13,7 @@
 
 #include "client/recovery/lost_format.h"
 #include "common/base/bytes.h"
+#include "tests/support/scratch_dir.h"
 #include "common/env/mem_files.h"
 #include "common/env/random.h"
 #include "common/format/op_codec.h"
@@ -181,18 +182,17 @@ TEST(LostLogFile, NamesOfFiles) {
 }
 
 TEST(LostLogFile, PrivateOnARealDisk) {
-  char base[] = "/tmp/archil-lost-XXXXXX";
-  ASSERT_NE(mkdtemp(base), nullptr);
-  const auto path = SaveLostLog(std::string(base) + "/a/lost", SampleLostLog());
+  const test::ScratchDir scratch;
+  const std::string& base = scratch.path();
+  const auto path = SaveLostLog(base + "/a/lost", SampleLostLog());
   ASSERT_TRUE(path.ok());
   struct stat st {};
   ASSERT_EQ(stat(path->c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 07777, 0600u);
-  ASSERT_EQ(stat((std::string(base) + "/a/lost").c_str(), &st), 0);
+  ASSERT_EQ(stat((base + "/a/lost").c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 07777, 0700u);
   EXPECT_EQ(LoadLostLog(*path)->ops.size(), SampleOps().size());
-  EXPECT_EQ(LoadLostLog(std::string(base) + "/none").code(), Code::kNotFound);
-  EXPECT_TRUE(RealFiles().RemoveTree(base).ok());
+  EXPECT_EQ(LoadLostLog(base + "/none").code(), Code::kNotFound);
 }
 
 // The power is cut at any step: once the path was returned all of it is there; before, what is there loads or says that

@@ -14,6 +14,7 @@
 
 #include "client/recovery/replay.h"
 #include "common/env/files.h"
+#include "tests/support/scratch_dir.h"
 
 namespace archil {
 
@@ -22,15 +23,15 @@ constexpr InodeId kTop{1};
 class ReplayTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* where = getenv("ARCHIL_SMOKE_DIR");
-    base_ = std::string(where != nullptr ? where : "/tmp") + "/archil-replay-XXXXXX";
-    ASSERT_NE(mkdtemp(base_.data()), nullptr);
-    top_ = base_ + "/top";
     ASSERT_EQ(mkdir(top_.c_str(), 0755), 0);
     log_.root = kTop;
   }
-  void TearDown() override { EXPECT_TRUE(RealFiles().RemoveTree(base_).ok()); }
 
+  // ARCHIL_SMOKE_DIR: on that file system, which may be a mount of ours.
+  static std::string Below() {
+    const char* where = getenv("ARCHIL_SMOKE_DIR");
+    return where != nullptr ? where : testing::TempDir();
+  }
   std::string At(const std::string& path) const { return top_ + "/" + path; }
   void Put(const std::string& path, const std::string& text) { std::ofstream(At(path)) << text; }
   void MakeDirAt(const std::string& path) { ASSERT_EQ(mkdir(At(path).c_str(), 0755), 0); }
@@ -106,7 +107,9 @@ class ReplayTest : public ::testing::Test {
   std::string Overwrite() { return Run(ReplayMode::kOverwrite); }
   std::string Detail(size_t op) const { return report_.ops.at(op).detail; }
 
-  std::string base_, top_;
+  test::ScratchDir scratch_{Below()};
+  const std::string& base_ = scratch_.path();
+  const std::string top_ = base_ + "/top";
   LostLog log_;
   ReplayReport report_;
 };
