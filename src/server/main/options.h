@@ -23,7 +23,7 @@ struct ServerOptions {
   std::vector<DataServerInfo> data_servers;  // role meta
   std::string object_dir;  // --object-store file:PATH; roles all and data
   absl::Duration lease = absl::Seconds(15);
-  uint32_t contended_after = 0;
+  uint32_t contended_after = 10;
   LogConfig log;
 };
 
