@@ -419,6 +419,11 @@ bool FileLocks::local() {
   return mode_ == Mode::kLocal;
 }
 
+uint64_t FileLocks::FinishedCalls() {
+  MutexLock lock(mu_);
+  return Finished();
+}
+
 std::vector<FileLock> FileLocks::Held() {
   MutexLock lock(mu_);
   std::vector<FileLock> all;

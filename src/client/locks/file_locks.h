@@ -71,6 +71,8 @@ class FileLocks {
   bool local();
   // What the server must be told after it was restarted; empty while local.
   std::vector<FileLock> Held();
+  // Calls with ids below it do not come (again).
+  uint64_t FinishedCalls();
   // The mount is over: waits end with kIo.
   void Break();
   // Looks whether contexts of waits were cancelled.

@@ -279,6 +279,10 @@ struct ReclaimRequest {
   std::vector<HeldRight> rights;
   std::vector<InodeId> opens;  // told as open before, and open still
   std::vector<FileLock> locks; // held at the server; waits are asked for again
+  // Calls with ids below these do not come (again), as in the requests themselves: a copy that was delayed over the restart finds
+  // no answer that is remembered.
+  uint64_t finished_ops = 0;
+  uint64_t finished_locks = 0;
 };
 
 struct ReclaimReply {

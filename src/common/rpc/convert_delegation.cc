@@ -221,6 +221,8 @@ void ToProto(const ReclaimRequest& request, v1::ReclaimRequest* out) {
   out->set_alone(request.alone);
   ToProto(request.rights, out->mutable_rights());
   AddInodes(request.opens, out->mutable_opens());
+  out->set_finished_ops(request.finished_ops);
+  out->set_finished_locks(request.finished_locks);
   for (const FileLock& lock : request.locks) ToProto(lock, out->add_locks());
 }
 
@@ -232,6 +234,8 @@ Result<ReclaimRequest> FromProto(const v1::ReclaimRequest& in) {
   request.alone = in.alone();
   ARCHIL_ASSIGN_OR_RETURN(request.rights, HeldFromProto(in.rights()));
   ARCHIL_ASSIGN_OR_RETURN(request.opens, InodesFromProto("open inodes", in.opens()));
+  request.finished_ops = in.finished_ops();
+  request.finished_locks = in.finished_locks();
   ARCHIL_ASSIGN_OR_RETURN(request.locks, LocksFromProto(in.locks()));
   return request;
 }

@@ -5,6 +5,7 @@
 #include "common/env/planted.h"
 #include "common/format/op_codec.h"
 #include "server/meta/apply.h"
+#include "server/meta/asked_opens.h"
 #include "server/meta/disk.h"
 #include "server/meta/ops/op_effects.h"
 
@@ -36,23 +37,6 @@ class SessionRights final : public RightsCheck {
   const SessionId session_;
   const bool alone_;
   absl::flat_hash_set<InodeId> allowed_;
-};
-
-// Asks the table, and notes for the log what it said.
-class TableOpens final : public OpenQuery {
- public:
-  TableOpens(const DelegationTable& table, BranchId branch, SessionId session) : table_(table), branch_(branch), session_(session) {}
-  std::vector<SessionId> OpenElsewhere(InodeId ino) override {
-    std::vector<SessionId> sessions = table_.OpenElsewhere(branch_, ino, session_);
-    if (!sessions.empty()) said.push_back({ino, sessions});
-    return sessions;
-  }
-  std::vector<CommitRecord::Open> said;
-
- private:
-  const DelegationTable& table_;
-  const BranchId branch_;
-  const SessionId session_;
 };
 
 Status CheckShape(const CommitRequest& request, const std::vector<Op>& ops) {
@@ -90,7 +74,8 @@ void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op
     }
     Txn txn(*core.kv);
     SessionRights rights(core.table, txn, request.session);
-    TableOpens opens(core.table, session->branch, request.session);
+    AskedOpens opens(core.table, txn, request.session,
+                     [&](InodeId ino) { return core.table.OpenElsewhere(session->branch, ino, request.session); });
     if (const Status s = ApplyCommit(txn, request.session, request.first, request.last, ops, &rights, &opens); !s.ok()) {
       ++host_.metrics.commits_refused;
       // The client does not know yet what was taken from it.
@@ -98,6 +83,12 @@ void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op
         return Error(Code::kTryAgain, fmt::format("the session has to settle what was taken from it first: {}", s.error().message()));
       }
       return s.error();
+    }
+    if (const Status known = opens.Known(); !known.ok()) {
+      for (const DelegationEffects::End& late : core.table.LateClaims(session->branch, request.session, host_.Now())) {
+        ARCHIL_RETURN_IF_ERROR(EndSession(core, late.session, true, late.reason));
+      }
+      return known.error();
     }
     if (OpensSize(opens.said) > kMaxOpensBytes) return Error(Code::kTryAgain, "too many of the removed inodes are open elsewhere");
     const Seq last = request.last;

@@ -2,6 +2,7 @@
 // used by one strand; thrown away as a whole when the log fails, because the state may then be ahead of it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -47,6 +48,11 @@ inline uint64_t FirstNumber(uint64_t epoch) { return epoch << 40; }
 struct ServerOps {
   uint64_t finished = 0;  // ids below it do not come again
   std::map<uint64_t, Result<ApplyOpReply>> answers;
+
+  void Finished(uint64_t below) {
+    finished = std::max(finished, below);
+    answers.erase(answers.begin(), answers.lower_bound(finished));
+  }
 };
 
 struct DiskCore {

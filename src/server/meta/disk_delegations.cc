@@ -406,6 +406,8 @@ void Disk::Reclaim(ReclaimRequest request, Done<ReclaimReply> done) {
       }
       ARCHIL_RETURN_IF_ERROR(number);
       core.table.Renew(session, received);
+      core.server_ops[session].Finished(shared->finished_ops);
+      core.locks.Finished(session, shared->finished_locks);
       ++host_.metrics.reclaims;
       return ReclaimReply{*number};
     };

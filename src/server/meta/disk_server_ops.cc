@@ -7,6 +7,7 @@
 
 #include "common/format/op_codec.h"
 #include "server/meta/apply.h"
+#include "server/meta/asked_opens.h"
 #include "server/meta/disk.h"
 #include "server/meta/listing.h"
 #include "server/meta/ops/op_effects.h"
@@ -14,34 +15,6 @@
 
 namespace archil {
 namespace {
-
-// Asks the table, and notes for the log what it said. What the session itself has open it has told, as the others.
-class AllOpens final : public OpenQuery {
- public:
-  AllOpens(const DelegationTable& table, BranchId branch, SessionId session, BootTime now)
-      : table_(table), branch_(branch), session_(session), now_(now) {}
-  std::vector<SessionId> OpenElsewhere(InodeId ino) override {
-    std::vector<SessionId> sessions = table_.OpenAnywhere(branch_, ino, session_, now_);
-    if (!sessions.empty()) said.push_back({ino, sessions});
-    return sessions;
-  }
-  std::vector<CommitRecord::Open> said;
-
- private:
-  const DelegationTable& table_;
-  const BranchId branch_;
-  const SessionId session_;
-  const BootTime now_;
-};
-
-InodeInfo InfoOfRecord(const InodeRecord& rec, InodeId parent) {
-  InodeInfo info;
-  info.attr = rec.attr;
-  info.target = rec.target;
-  info.has_xattrs = !rec.xattrs.empty() || rec.large_xattrs > 0;
-  if (rec.attr.type == FileType::kDirectory) info.parent = parent;
-  return info;
-}
 
 InodeId DirectoryOf(const Op& op) {
   if (const auto* create = std::get_if<CreateOp>(&op)) return create->parent;
@@ -51,6 +24,11 @@ InodeId DirectoryOf(const Op& op) {
   if (const auto* rename = std::get_if<RenameOp>(&op)) return rename->parent;
   if (const auto* attr = std::get_if<SetAttrOp>(&op)) return attr->ino;
   return InodeId{0};
+}
+
+InodeInfo InfoAfter(const Op& op, const InodeRecord& rec) {
+  const InodeId dir = DirectoryOf(op);
+  return InfoOf(rec, dir == rec.attr.ino ? InodeId{0} : dir);
 }
 
 Error Stopping() { return Error(Code::kUnavailable, "the server is stopping"); }
@@ -82,8 +60,7 @@ Result<std::optional<Result<ApplyOpReply>>> Disk::BeginServerOp(DiskCore& core, 
                                                                 uint64_t wait, BootTime deadline, BootTime received) {
   ARCHIL_ASSIGN_OR_RETURN(const SessionRecord* rec, LiveSession(core, request.session, &request.key, received));
   ServerOps& ops = core.server_ops[request.session];
-  ops.finished = std::max(ops.finished, request.finished);
-  ops.answers.erase(ops.answers.begin(), ops.answers.lower_bound(ops.finished));
+  ops.Finished(request.finished);
   if (request.id < ops.finished) return Error(Code::kInvalid, fmt::format("operation {} is finished", request.id));
   if (const auto it = ops.answers.find(request.id); it != ops.answers.end()) {
     ++host_.metrics.server_ops_repeated;
@@ -128,7 +105,7 @@ Result<std::optional<ApplyOpReply>> Disk::StoredAnswer(DiskCore& core, const App
   reply.position = core.applied;
   reply.removed = result.removed;
   if (result.inode) {
-    reply.inode = InfoOfRecord(*result.inode, DirectoryOf(request.op));
+    reply.inode = InfoAfter(request.op, *result.inode);
     if ((request.flags & ApplyOpRequest::kOpen) != 0) {
       StateTree tree(*core.kv);
       if (tree.KindOf(core.sessions[request.session].branch, reply.inode.attr.ino) != Tree::Kind::kAbsent)
@@ -162,8 +139,12 @@ Result<ApplyOpReply> Disk::ApplyNow(DiskCore& core, const ApplyOpRequest& reques
   ServerOpRecord record{request.session,     request.id, core.server_ops[request.session].finished,
                         EncodeOps(plan.ops), {},         plan.shown,
                         plan.removed};
-  AllOpens opens(core.table, session.branch, request.session, now);
+  // What the session itself has open it has told, as the others.
+  AskedOpens opens(core.table, txn, request.session, [&](InodeId ino) {
+    return core.table.OpenAnywhere(session.branch, ino, request.session, now);
+  });
   ARCHIL_ASSIGN_OR_RETURN(const ServerResultRecord result, ApplyServerOp(txn, record, plan.ops, &opens));
+  ARCHIL_RETURN_IF_ERROR(opens.Known());
   record.opens = std::move(opens.said);
   ARCHIL_RETURN_IF_ERROR(WriteRecord(core, txn, record, [](Status) {}));
   ++host_.metrics.server_ops;
@@ -175,7 +156,7 @@ Result<ApplyOpReply> Disk::ApplyNow(DiskCore& core, const ApplyOpRequest& reques
   reply.position = core.applied;
   reply.removed = result.removed;
   reply.contended = core.table.Contended(session.branch, DirectoryOf(request.op), now);
-  if (result.inode) reply.inode = InfoOfRecord(*result.inode, DirectoryOf(request.op));
+  if (result.inode) reply.inode = InfoAfter(request.op, *result.inode);
   return reply;
 }
 

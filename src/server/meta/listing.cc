@@ -4,20 +4,23 @@
 
 namespace archil {
 
-Result<InodeInfo> InfoOf(const Records& records, InodeId ino, InodeId parent) {
-  ARCHIL_ASSIGN_OR_RETURN(auto rec, records.GetInode(ino));
-  if (!rec) return Error(Code::kNotFound);
+InodeInfo InfoOf(const InodeRecord& record, InodeId parent) {
   InodeInfo info;
-  info.attr = rec->attr;
-  info.target = std::move(rec->target);
-  info.has_xattrs = !rec->xattrs.empty() || rec->large_xattrs > 0;
-  if (info.attr.type == FileType::kDirectory && ino != kRootInode && info.attr.nlink > 0) {
-    info.parent = parent;
-    if (!parent) {
-      ARCHIL_ASSIGN_OR_RETURN(info.parent, records.ParentOfDirectory(ino));
-    }
-  }
+  info.attr = record.attr;
+  info.target = record.target;
+  info.has_xattrs = !record.xattrs.empty() || record.large_xattrs > 0;
+  if (record.attr.type == FileType::kDirectory) info.parent = parent;
   return info;
+}
+
+Result<InodeInfo> InfoOf(const Records& records, InodeId ino, InodeId parent) {
+  ARCHIL_ASSIGN_OR_RETURN(const auto rec, records.GetInode(ino));
+  if (!rec) return Error(Code::kNotFound);
+  const bool placed = rec->attr.type == FileType::kDirectory && ino != kRootInode && rec->attr.nlink > 0;
+  if (placed && !parent) {
+    ARCHIL_ASSIGN_OR_RETURN(parent, records.ParentOfDirectory(ino));
+  }
+  return InfoOf(*rec, placed ? parent : InodeId{0});
 }
 
 Result<InodeInfo> DirectoryInfo(const Records& records, InodeId ino) {

@@ -11,6 +11,8 @@ namespace archil {
 
 inline constexpr uint32_t kMaxDirPage = 4096;
 
+// `parent` counts for a directory only; 0: not known.
+InodeInfo InfoOf(const InodeRecord& record, InodeId parent);
 // kNotFound. `parent` of a directory, 0: to be looked up.
 Result<InodeInfo> InfoOf(const Records& records, InodeId ino, InodeId parent);
 // As InfoOf; kNotDirectory.

@@ -126,16 +126,23 @@ void DelegationTable::LookAt(BranchId id, Branch& branch, Tree& tree, BootTime n
   TakeFromSilent(id, branch, tree, now, out);
 }
 
+std::vector<DelegationEffects::End> DelegationTable::LateClaims(BranchId id, SessionId waiter, BootTime now) const {
+  std::vector<DelegationEffects::End> late;
+  for (const auto& [session, s] : sessions_) {
+    if (s.holder.branch != id || !s.unclaimed || now < s.claim_until) continue;
+    late.push_back({session, fmt::format("it did not come back within {} s after the server was started, and {} wanted something",
+                                         absl::ToInt64Seconds(s.holder.lease.length), NameOf(Find(waiter)))});
+  }
+  return late;
+}
+
 // Nothing is granted while somebody who is known has not said what it holds; not for longer than its lease.
 bool DelegationTable::AwaitClaims(BranchId id, Branch& branch, BootTime now, DelegationEffects& out) {
   std::vector<std::pair<SessionId, InodeId>> unclaimed;
   for (const auto& [session, s] : sessions_) {
-    if (s.holder.branch != id || !s.unclaimed) continue;
-    unclaimed.emplace_back(session, InodeId{0});
-    if (now < s.claim_until) continue;
-    out.ends.push_back({session, fmt::format("it did not come back within {} s after the server was started, and {} wanted something",
-                                             absl::ToInt64Seconds(s.holder.lease.length), NameOf(Find(branch.requests.front().session)))});
+    if (s.holder.branch == id && s.unclaimed) unclaimed.emplace_back(session, InodeId{0});
   }
+  for (DelegationEffects::End& late : LateClaims(id, branch.requests.front().session, now)) out.ends.push_back(std::move(late));
   if (unclaimed.empty() || Planted(Plant::kGrantBeforeReclaim)) return false;
   for (Request& request : branch.requests) request.waits_for = unclaimed;
   return true;
@@ -552,9 +559,9 @@ void DelegationTable::TakeFromSilent(BranchId id, Branch& branch, Tree& tree, Bo
     for (const auto& [session, ino] : request.waits_for) {
       const Session* s = Live(session);
       if (s == nullptr || !s->holder.lease.Expired(now) || (session == request.session && !request.wants.empty())) continue;
-      const auto take = [&](InodeId what) {
-        if (s->HasLost(what) || !taken.emplace(session, what).second) return;
-        auto& [waiter, sum] = count[session];
+      const auto take = [&, from = session](InodeId what) {
+        if (s->HasLost(what) || !taken.emplace(from, what).second) return;
+        auto& [waiter, sum] = count[from];
         waiter = request.session;
         ++sum;
       };

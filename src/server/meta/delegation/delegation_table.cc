@@ -131,14 +131,20 @@ bool DelegationTable::Unclaimed(SessionId session) const {
   return s != nullptr && s->unclaimed;
 }
 
+bool DelegationTable::OthersUnclaimed(SessionId session) const {
+  const Session* self = Live(session);
+  if (self == nullptr || unclaimed_ == 0) return false;
+  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
+    return other.first != session && other.second.unclaimed && other.second.holder.branch == self->holder.branch;
+  });
+}
+
 bool DelegationTable::LocksKnown(SessionId session, InodeId ino) const {
   const Session* self = Live(session);
   if (self == nullptr) return false;
   const auto branch = branches_.find(self->holder.branch);
   if (branch != branches_.end() && branch->second.alone && branch->second.alone != session && !LocksTaken(branch->second.alone, ino)) return false;
-  return std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
-    return other.first != session && other.second.unclaimed && other.second.holder.branch == self->holder.branch;
-  });
+  return !OthersUnclaimed(session);
 }
 
 uint64_t DelegationTable::AloneNumber(SessionId session) const {

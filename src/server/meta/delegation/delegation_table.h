@@ -129,6 +129,10 @@ class DelegationTable {
   std::vector<Holder> Holders() const;            // by id
   std::vector<Holder> OnBranch(BranchId branch) const;
   bool Unclaimed(SessionId session) const;
+  // Another session of its branch has yet to say, after a restart, what it holds and has open.
+  bool OthersUnclaimed(SessionId session) const;
+  // The sessions whose time for that is over, to be ended since `waiter` wants to know.
+  std::vector<DelegationEffects::End> LateClaims(BranchId branch, SessionId waiter, BootTime now) const;
   // None of the other sessions of its branch is unclaimed or alone (with its locks on the inode not taken): which ones they hold is known.
   bool LocksKnown(SessionId session, InodeId ino) const;
   // The number of its grant of everything; 0: not alone.

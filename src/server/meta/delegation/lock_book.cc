@@ -22,10 +22,8 @@ Status Check(SessionId session, const LockRequest& request) {
 Result<LockOutcome> LockBook::Set(BranchId branch, const SetLockRequest& request) {
   ARCHIL_RETURN_IF_ERROR(Check(request.session, request.request));
   if (request.request.waiter && *request.request.waiter != request.id) return Error(Code::kInvalid, "a wait has the id of its call");
+  Finished(request.session, request.finished);
   Calls& calls = calls_[request.session];
-  calls.finished = std::max(calls.finished, request.finished);
-  calls.outcomes.erase(calls.outcomes.begin(), calls.outcomes.lower_bound(calls.finished));
-  calls.given_up.erase(calls.given_up.begin(), calls.given_up.lower_bound(calls.finished));
   if (request.id < calls.finished) return Error(Code::kInvalid, fmt::format("call {} is over", request.id));
   if (calls.given_up.contains(request.id)) return Error(Code::kInterrupted, "the call was given up");
   if (const auto known = calls.outcomes.find(request.id); known != calls.outcomes.end()) return known->second;
@@ -36,6 +34,13 @@ Result<LockOutcome> LockBook::Set(BranchId branch, const SetLockRequest& request
   Note(granted);
   DropIfEmpty(branch);
   return outcome;
+}
+
+void LockBook::Finished(SessionId session, uint64_t below) {
+  Calls& calls = calls_[session];
+  calls.finished = std::max(calls.finished, below);
+  calls.outcomes.erase(calls.outcomes.begin(), calls.outcomes.lower_bound(calls.finished));
+  calls.given_up.erase(calls.given_up.begin(), calls.given_up.lower_bound(calls.finished));
 }
 
 Result<bool> LockBook::Cancel(BranchId branch, SessionId session, uint64_t id) {

@@ -22,6 +22,8 @@ class LockBook {
   // kWaiting: the answer comes by TakeEnded. kInvalid: no such lock, or the call is over; kInterrupted: it was given up;
   // kTryAgain: too many calls are remembered.
   Result<LockOutcome> Set(BranchId branch, const SetLockRequest& request);
+  // The session's calls below do not come (again); a copy of one is refused.
+  void Finished(SessionId session, uint64_t below);
   // True: granted before. False: it never will be; if it waits, that ends.
   Result<bool> Cancel(BranchId branch, SessionId session, uint64_t id);
   std::optional<FileLock> Test(BranchId branch, const FileLock& lock) const;

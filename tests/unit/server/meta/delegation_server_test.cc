@@ -117,6 +117,34 @@ TEST_F(DelegationServerTest, AConflictingClaimEndsItsSession) {
   EXPECT_EQ(w_.Metric("meta_reclaims"), 1u);
 }
 
+TEST_F(DelegationServerTest, ARemovalWaitsUntilOthersHaveSaidWhatTheyHaveOpen) {
+  Restart();
+  ASSERT_TRUE(Reclaim(*a_, {{dir_.ino, Right::kWrite}}).ok());
+  const UnlinkOp unlink{dir_.ino, "file", file_.ino, false, a_->Now()};
+  const auto early = a_->Commit({unlink});
+  ASSERT_EQ(early.code(), Code::kUnavailable);
+  EXPECT_THAT(std::string(early.error().message()), HasSubstr("open"));
+  const CreateOp own = a_->File(dir_.ino, "own");
+  EXPECT_TRUE(a_->Commit({own, UnlinkOp{dir_.ino, "own", own.ino, false, a_->Now()}}).ok()) << "nobody else has seen it";
+  ASSERT_TRUE(Reclaim(*b_, {{kRootInode, Right::kRead}}, false, {file_.ino}).ok());
+  ASSERT_TRUE(a_->Commit({unlink}).ok());
+  EXPECT_TRUE(b_->Stat(file_.ino).ok());
+}
+
+TEST_F(DelegationServerTest, ARemovalEndsWhoDoesNotComeBack) {
+  Restart();
+  ASSERT_TRUE(Reclaim(*a_, {{dir_.ino, Right::kWrite}}).ok());
+  const UnlinkOp unlink{dir_.ino, "file", file_.ino, false, a_->Now()};
+  clock_.Advance(absl::Seconds(14));
+  ASSERT_EQ(a_->Commit({unlink}).code(), Code::kUnavailable);
+  clock_.Advance(absl::Seconds(2));
+  ASSERT_EQ(a_->Commit({unlink}).code(), Code::kUnavailable) << "the end comes first";
+  EXPECT_TRUE(a_->Commit({unlink}).ok());
+  const auto late = Reclaim(*b_, {}, false, {file_.ino});
+  ASSERT_EQ(late.code(), Code::kFenced);
+  EXPECT_THAT(std::string(late.error().message()), HasSubstr("did not come back"));
+}
+
 TEST_F(DelegationServerTest, WhatIsOpenElsewhereIsInTheLogOfTheUnlink) {
   Restart();
   ASSERT_TRUE(Reclaim(*a_, {{dir_.ino, Right::kWrite}}).ok());

@@ -197,6 +197,8 @@ class ServerOpTest : public ::testing::Test {
     ReclaimRequest request;
     request.session = s_->id();
     request.key = s_->key();
+    request.finished_ops = finished_;
+    request.finished_locks = finished_locks_;
     ARCHIL_RETURN_IF_ERROR(w_.meta().Reclaim({}, request));
     return Ok();
   }
@@ -212,8 +214,25 @@ class ServerOpTest : public ::testing::Test {
 
   MetaWorld w_;
   std::optional<TestSession> s_;
-  uint64_t id_ = 0, finished_ = 0;
+  uint64_t id_ = 0, finished_ = 0, finished_locks_ = 0;
 };
+
+// A verdict is in no log. A copy of a call that was answered with one, delayed over a restart, must not be decided once more.
+TEST_F(ServerOpTest, WhatWasRefusedIsNotTriedAgainByACopyAfterARestart) {
+  const auto unlink = Request(UnlinkOp{kRootInode, "x", InodeId{}, false, s_->Now()});
+  ASSERT_EQ(w_.meta().ApplyOp({}, unlink).code(), Code::kNotFound);
+  const CreateOp create = s_->File(kRootInode, "x");
+  ASSERT_TRUE(w_.meta().ApplyOp({}, Request(create)).ok());
+  SetLockRequest lock{s_->id(), s_->key(), 1, 1, {}};
+  lock.request.lock = {create.ino, LockFamily::kWhole, {s_->id(), 7}, LockType::kWrite};
+  ASSERT_TRUE(w_.meta().SetLock({}, lock).ok());
+  finished_ = id_ + 1;
+  finished_locks_ = 2;
+  ASSERT_TRUE(Restart(true).ok());
+  EXPECT_EQ(w_.meta().ApplyOp({}, unlink).code(), Code::kInvalid);
+  EXPECT_THAT(*s_->Names(kRootInode), ElementsAre("x"));
+  EXPECT_EQ(w_.meta().SetLock({}, lock).code(), Code::kInvalid) << "it was let go before the restart";
+}
 
 TEST_F(ServerOpTest, TheResultIsAsDurableAsTheEffect) {
   const auto create = Request(s_->File(kRootInode, "x"));
