@@ -24,6 +24,7 @@ void SimKernel::Drop(InodeId ino, bool pages) {
   if (it == known_.end()) return;
   it->second.attr.reset();
   if (pages) it->second.pages.reset();
+  scheduler_.Note(fmt::format("drops {}{}", ino.value, pages ? " with pages" : ""));
 }
 
 void SimKernel::DropAttrs() {
@@ -33,16 +34,24 @@ void SimKernel::DropAttrs() {
 
 void SimKernel::InvalidateInode(InodeId ino, uint64_t, uint64_t length) { Drop(ino, length > 0); }
 
+// A page that a write waits with is dropped when that is answered.
+void SimKernel::AwaitPages(InodeId ino, const std::function<bool()>& blocked) {
+  while (locked_.contains(ino) && !blocked()) scheduler_.Sleep(absl::Milliseconds(5));
+}
+
 void SimKernel::InvalidateEntry(InodeId parent, const std::string& name) {
   ++stamp_;
   names_.erase({parent, name});
 }
 
-void SimKernel::DropNow(Names names, const std::vector<KernelCache::Drop>& inodes, const std::function<bool()>&) {
+void SimKernel::DropNow(Names names, const std::vector<KernelCache::Drop>& inodes, const std::function<bool()>& blocked) {
   scheduler_.Sleep(absl::Microseconds(scheduler_.random().Below(300)));
   ++stamp_;
   if (names == Names::kForget) names_.clear();
-  for (const auto& drop : inodes) Drop(drop.ino, drop.pages);
+  for (const auto& drop : inodes) {
+    Drop(drop.ino, drop.pages);
+    if (drop.pages) AwaitPages(drop.ino, blocked);
+  }
 }
 
 void SimKernel::Enter(const Entry& entry, uint64_t stamp) {
@@ -101,6 +110,7 @@ void SimKernel::Read(const OpContext& ctx, Event& e) {
   const auto it = known_.find(e.ino);
   if (it != known_.end() && it->second.pages) {
     ++from_memory_;
+    scheduler_.Note(fmt::format("thread {} reads {} from pages", e.thread, e.ino.value));
     e.data = e.offset < it->second.pages->size() ? it->second.pages->substr(e.offset) : std::string();
     return Answer(e, Code::kOk);
   }
@@ -169,7 +179,12 @@ void SimKernel::ChangeNames(const OpContext& ctx, Event& e) {
 }
 
 void SimKernel::ChangeFile(const OpContext& ctx, Event& e) {
-  Drop(e.ino, true);
+  // The page that it completes may be there already: then it is free again while the write waits.
+  const bool locked = e.verb != Verb::kTruncate && scheduler_.random().Below(2) == 0;
+  if (locked) {
+    Drop(e.ino, true);
+    locked_.insert(e.ino);
+  }
   if (e.verb == Verb::kTruncate) {
     SetAttrRequest request;
     request.fields = SetAttrRequest::kSize;
@@ -179,6 +194,7 @@ void SimKernel::ChangeFile(const OpContext& ctx, Event& e) {
     const auto wrote = fs_.Write(ctx, e.ino, e.offset, e.data, e.verb == Verb::kAppend, false);
     Answer(e, wrote.code());
   }
+  if (locked) locked_.erase(locked_.find(e.ino));
   Drop(e.ino, true);
 }
 

@@ -1,6 +1,9 @@
 #include "client/fuse/kernel_notifier.h"
 
+#include <iterator>
 #include <utility>
+
+#include "common/env/release_lock.h"
 
 namespace archil {
 namespace {
@@ -18,9 +21,26 @@ KernelNotifier::~KernelNotifier() { Stop(); }
 
 void KernelNotifier::Start() {
   for (auto& lane : lanes_) {
-    Lane* self = lane.get();
-    lane->thread = scheduler_.Spawn("fuse-inval", [this, self] { Run(*self); });
+    MutexLock lock(lane->mu);
+    SpawnWorker(*lane);
   }
+}
+
+void KernelNotifier::SpawnWorker(Lane& lane) {
+  Lane::Worker& worker = lane.workers.emplace_back();
+  worker.thread = scheduler_.Spawn("fuse-inval", [this, &lane, &worker] { Run(lane, worker); });
+}
+
+// Its thread waits in the kernel, and somebody for what stands behind: who holds the kernel up may wait for just that.
+void KernelNotifier::Relieve(Lane& lane) {
+  MutexLock lock(lane.mu);
+  if (lane.stopping || lane.queue.empty() || lane.workers.empty() || !lane.workers.back().delivers) return;
+  lane.workers.back().relieved = true;
+  for (auto it = lane.workers.begin(); it != lane.workers.end();) {
+    if (it->ended) it->thread->Join();
+    it = it->ended ? lane.workers.erase(it) : std::next(it);
+  }
+  SpawnWorker(lane);
 }
 
 void KernelNotifier::Close() {
@@ -36,8 +56,12 @@ void KernelNotifier::Close() {
 void KernelNotifier::Stop() {
   Close();
   for (auto& lane : lanes_) {
-    if (lane->thread != nullptr) lane->thread->Join();
-    lane->thread.reset();
+    std::list<Lane::Worker> workers;
+    {
+      MutexLock lock(lane->mu);
+      workers.splice(workers.end(), lane->workers);
+    }
+    for (Lane::Worker& worker : workers) worker.thread->Join();
   }
 }
 
@@ -62,6 +86,7 @@ void KernelNotifier::DropNow(Names names, const std::vector<Drop>& inodes, const
       }
     }
     if (left->load() == 0 || blocked()) return;
+    for (const Drop& drop : inodes) Relieve(LaneOf(drop.ino));
   }
 }
 
@@ -72,7 +97,7 @@ void KernelNotifier::Done(const Item& item) {
 }
 
 void KernelNotifier::Push(Item item) {
-  Lane& lane = *lanes_[item.ino.value % lanes_.size()];
+  Lane& lane = LaneOf(item.ino);
   MutexLock lock(lane.mu);
   while (lane.queue.size() >= kQueueLimit && !lane.stopping) lane.changed.Wait(lane.mu);
   if (lane.stopping) {
@@ -83,20 +108,26 @@ void KernelNotifier::Push(Item item) {
   lane.changed.SignalAll();
 }
 
-void KernelNotifier::Run(Lane& lane) {
+void KernelNotifier::Run(Lane& lane, Lane::Worker& self) {
+  MutexLock lock(lane.mu);
   for (;;) {
-    Item item;
+    while (lane.queue.empty() && !lane.stopping) lane.changed.Wait(lane.mu);
+    if (lane.stopping) return;
+    const Item item = std::move(lane.queue.front());
+    lane.queue.pop_front();
+    lane.changed.SignalAll();
+    self.delivers = true;
     {
-      MutexLock lock(lane.mu);
-      while (lane.queue.empty() && !lane.stopping) lane.changed.Wait(lane.mu);
-      if (lane.stopping) return;
-      item = std::move(lane.queue.front());
-      lane.queue.pop_front();
-      lane.changed.SignalAll();
+      ReleaseLock unlocked(lane.mu);
+      deliver_(item);
+      delivered_.fetch_add(1, std::memory_order_relaxed);
+      Done(item);
     }
-    deliver_(item);
-    delivered_.fetch_add(1, std::memory_order_relaxed);
-    Done(item);
+    self.delivers = false;
+    if (self.relieved) {
+      self.ended = true;
+      return;
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,7 +28,8 @@ class KernelNotifier final : public KernelCache {
     bool all_names = false;  // every name of the mount is asked for again
     std::shared_ptr<std::atomic<size_t>> left;  // of a DropNow: counted down when it is done. Owners: the items and the call
   };
-  // A delivery may be held up by a request of its inode, and holds up what stands behind it.
+  // A delivery may be held up by a request of its inode. It holds up what stands behind it, but no DropNow: another thread takes
+  // over from the one that is held up.
   static constexpr size_t kThreads = 8;
   static constexpr size_t kQueueLimit = 65536;
 
@@ -53,11 +55,20 @@ class KernelNotifier final : public KernelCache {
     CondVar changed;
     std::deque<Item> queue ABSL_GUARDED_BY(mu);
     bool stopping ABSL_GUARDED_BY(mu) = false;
-    std::unique_ptr<Thread> thread;
+    struct Worker {
+      std::unique_ptr<Thread> thread;
+      bool delivers = false;
+      bool relieved = false;  // another goes on; it ends
+      bool ended = false;
+    };
+    std::list<Worker> workers ABSL_GUARDED_BY(mu);
   };
+  Lane& LaneOf(InodeId ino) { return *lanes_[ino.value % lanes_.size()]; }
+  void SpawnWorker(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  void Relieve(Lane& lane);
   void Push(Item item);
   void Done(const Item& item);
-  void Run(Lane& lane);
+  void Run(Lane& lane, Lane::Worker& self);
 
   Scheduler& scheduler_;
   const std::function<void(const Item&)> deliver_;

@@ -28,6 +28,7 @@ struct Inode {
   bool told_open = false;       // a server was told that it is open here: it must hear of the last close
   uint32_t waiting_writes = 0;  // calls that wait for the right to write: the kernel may hold locks on pages for them
   bool drop_pages = false;      // the kernel's pages go when the last of those is answered
+  bool in_kernel = false;       // the kernel may have pages of it: it was handed some since it was told to drop them
   bool recached = false;        // while it is given up: the kernel was handed pages after it had been told to drop them
   bool sealed = false;          // while it is given up: the kernel dropped all, reads and changes wait for the end
   uint32_t carved = 0;          // directories: files in it that were wanted for writing one by one

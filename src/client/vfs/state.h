@@ -86,6 +86,7 @@ class MountState {
   }
   // The kernel is handed bytes of it that it may keep: a recall drops them again.
   void HandedOut(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    inode.in_kernel = true;
     if (!MayCache(inode)) inode.recached = true;
   }
   bool MayCache(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {

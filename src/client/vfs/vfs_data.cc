@@ -13,6 +13,7 @@ namespace archil {
 namespace {
 
 constexpr uint64_t kMaxAllocate = 1ULL << 40;  // of one fallocate that is not a punch; the server's bound for one op
+constexpr size_t kKernelPage = 4096;         // at least
 constexpr uint64_t kSmallFile = 256 * 1024;  // read together with what was written beside it
 
 }  // namespace
@@ -104,7 +105,10 @@ Result<ReadReply> Vfs::Read(const OpContext& ctx, InodeId ino, uint64_t offset, 
         if (inode.is_dir()) return Code::kIsDirectory;
         if (!inode.is_file()) return Code::kInvalid;
         if (inode.gone) return Code::kStale;
-        if (offset >= inode.attr.size) return ReadReply{};
+        if (offset >= inode.attr.size) {
+          wb_.state_.HandedOut(inode);
+          return ReadReply{};
+        }
         // Of this look only: when it is looked at again the file may be longer.
         const uint64_t there = std::min<uint64_t>(length, inode.attr.size - offset);
         if (Planted(Plant::kShortRead)) length = there;
@@ -214,7 +218,8 @@ Result<size_t> Vfs::Write(const OpContext& ctx, InodeId ino, uint64_t offset, st
     }
     wb_.counters.bytes_written.fetch_add(data.size(), std::memory_order_relaxed);
     wb_.MapChanged(inode, before);
-    wb_.state_.HandedOut(inode);
+    // Of less than a page the kernel keeps nothing that it did not have.
+    if (data.size() >= kKernelPage) wb_.state_.HandedOut(inode);
     return data.size();
   }
 }

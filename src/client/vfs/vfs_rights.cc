@@ -174,8 +174,10 @@ void Vfs::Install(const AcquireReply& reply, uint64_t stamp) {
     Inode& inode = wb_.state_.InMemory(grant.ino);
     if (!inode.valid) Refresh(inode, reply.inodes[i]);
     for (const InodeId child : grant.uncovered) {
+      if (Planted(Plant::kUncoveredIgnored)) break;
+      wb_.state_.NotFresh(child);  // a listing that is on its way may call it covered
       Inode* known = wb_.state_.Find(child);
-      if (known == nullptr || known->home != grant.ino || Planted(Plant::kUncoveredIgnored)) continue;
+      if (known == nullptr || known->home != grant.ino) continue;
       wb_.state_.SetHome(*known, InodeId{});
       if (!wb_.state_.rights.Install(child, Right::kRead, grant.number, now)) known->valid = false;
     }
@@ -228,9 +230,11 @@ void Vfs::Recall(const SessionMessage& message) {
   const InodeId granted = message.home ? message.home : message.ino;
   BootTime patience = env_.scheduler.clock().Boot() + kGrantOnItsWay;
   if (Planted(Plant::kRecallOvertakesGrant)) patience = BootTime{};
-  if (Planted(Plant::kWaitsForGrant)) patience = BootTime::Infinite();
+  const bool for_ever = Planted(Plant::kWaitsForGrant);
+  if (for_ever) patience = BootTime::Infinite();
   while (!stop_.cancelled() && !wb_.state_.broken) {
-    const bool comes = wb_.state_.rights.NumberOf(granted) < message.grant && !wb_.state_.rights.Ended(granted, message.grant);
+    const bool ended = wb_.state_.rights.Ended(granted, message.grant) && !for_ever;
+    const bool comes = wb_.state_.rights.NumberOf(granted) < message.grant && !ended;
     const bool on_its_way = comes && AcquiresUpTo(newest) && env_.scheduler.clock().Boot() < patience;
     if (!on_its_way && !Claimed(message.ino)) break;
     wb_.state_.changed.WaitUntil(wb_.state_.mu, on_its_way ? patience : BootTime::Infinite());
@@ -268,7 +272,7 @@ void Vfs::DropNow(KernelCache::Names names, const std::vector<KernelCache::Drop>
     bool blocked = false;
     for (const KernelCache::Drop& drop : drops) {
       Inode* inode = wb_.state_.Find(drop.ino);
-      if (inode == nullptr || inode->waiting_writes == 0) continue;
+      if (inode == nullptr || !drop.pages || inode->waiting_writes == 0) continue;
       inode->drop_pages = true;
       blocked = true;
     }
@@ -297,8 +301,8 @@ void Vfs::SealFromKernel(InodeId ino) {
     for (const InodeId which : again) {
       Inode* inode = wb_.state_.Find(which);
       if (inode == nullptr) continue;
-      inode->recached = false;
-      DropNow(KernelCache::Names::kKeep, {{which, inode->waiting_writes == 0}});
+      inode->recached = inode->in_kernel = false;
+      DropNow(KernelCache::Names::kKeep, {{which, true}});
       inode = wb_.state_.Find(which);
       // Meanwhile it may have been given up by itself: then it is not this recall that would open it again.
       const bool ours = inode != nullptr && (which == ino || inode->home == ino);
@@ -325,10 +329,8 @@ std::vector<KernelCache::Drop> Vfs::KernelDrops(InodeId ino) {
   std::vector<KernelCache::Drop> drops;
   ForCovered(ino, [&](Inode& inode) {
     inode.recached = false;
-    if (inode.lookups == 0) return;
-    // The kernel holds locks on pages for a write that waits for us: they go when it is answered.
-    if (inode.waiting_writes > 0) inode.drop_pages = true;
-    drops.push_back({inode.ino(), inode.waiting_writes == 0});
+    const bool pages = std::exchange(inode.in_kernel, false) || inode.drop_pages;
+    if (inode.lookups > 0) drops.push_back({inode.ino(), pages});
   });
   return drops;
 }
@@ -398,6 +400,8 @@ void Vfs::GiveUp(const SessionMessage& message, RecallAnswer& answer) {
     }
   } else {
     for (const InodeId ino : all) wb_.state_.Find(ino)->only_ours = false;
+    // A listing that is on its way may still call it covered.
+    wb_.state_.NotFresh(message.ino);
     // At most what is held: it may have been taken meanwhile.
     Inode* inode = wb_.state_.Find(message.ino);
     answer.kept = Weaker(message.keep, wb_.state_.rights.RightOf(message.ino, inode == nullptr ? InodeId{} : inode->home));
@@ -452,6 +456,8 @@ ReclaimRequest Vfs::HeldForReclaim() {
     if (inode->told_open) request.opens.push_back(ino);
   }
   request.locks = locks_.Held();
+  request.finished_ops = server_ops_.empty() ? last_server_op_ + 1 : *server_ops_.begin();
+  request.finished_locks = locks_.FinishedCalls();
   ++reclaims_;
   return request;
 }

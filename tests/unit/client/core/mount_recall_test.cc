@@ -72,6 +72,7 @@ TEST_F(MountRecall, PagesThatAreLockedGoWhenTheChangeIsAnswered) {
   const InodeId ino = made->entry.attr.ino;
   kernel.locked = ino;
   ASSERT_TRUE(a->fs().Lookup({}, a->fs().Root(), "f").ok());
+  ASSERT_TRUE(a->fs().Read({}, ino, 0, 4096).ok());
 
   std::thread writer([&] { EXPECT_TRUE(b->fs().Write({}, ino, 0, "from b", false, false).ok()); });
   while (!kernel.waits) std::this_thread::yield();
@@ -85,6 +86,33 @@ TEST_F(MountRecall, PagesThatAreLockedGoWhenTheChangeIsAnswered) {
   ASSERT_TRUE(seen.ok());
   EXPECT_EQ(seen->attr.mode, 0600u);
   EXPECT_EQ(seen->attr.size, 6u);
+}
+
+// A write that waits for its right does not keep what others on its mount have read of the file: only the page that it is about to
+// complete is locked, and nobody can read that.
+TEST_F(MountRecall, WhatWasReadIsDroppedThoughAWriteWaits) {
+  struct Kernel : KernelCache {
+    void InvalidateInode(InodeId, uint64_t, uint64_t) override {}
+    void InvalidateEntry(InodeId, const std::string&) override {}
+    void DropNow(Names, const std::vector<Drop>& inodes, const std::function<bool()>&) override {
+      for (const Drop& drop : inodes) pages += drop.pages;
+    }
+    std::atomic<int> pages{0};
+  } kernel;
+  auto a = Open("a"), b = Open("b");
+  const auto made = b->fs().Create({}, b->fs().Root(), "f", 0644, O_RDWR);
+  ASSERT_TRUE(made.ok());
+  const InodeId ino = made->entry.attr.ino;
+  ASSERT_TRUE(b->fs().Write({}, ino, 0, "some", false, false).ok());
+  ASSERT_TRUE(a->fs().Lookup({}, a->fs().Root(), "f").ok());
+  a->SetKernelCache(&kernel);
+  for (int i = 1; i <= 200; ++i) {
+    ASSERT_TRUE(a->fs().Read({}, ino, 0, 4096).ok());
+    std::thread other([&] { EXPECT_TRUE(b->fs().Write({}, ino, 0, "b", false, false).ok()); });
+    EXPECT_TRUE(a->fs().Write({}, ino, 0, "a", false, false).ok());
+    other.join();
+    ASSERT_EQ(kernel.pages, i) << "what was read; less than a page that is written leaves none";
+  }
 }
 
 // The server is asked for a directory and a file in it at once, so both are recalled; whoever gave up the directory first and asked for

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <set>
 
@@ -13,6 +14,7 @@
 #include "client/fuse/mount_table.h"
 #include "client/fuse/waiting_requests.h"
 #include "client/fuse/worker_pool.h"
+#include "common/env/sched.h"
 
 namespace archil {
 namespace {
@@ -257,6 +259,27 @@ TEST(KernelNotifier, KeepsTheOrderOfAnInodeAndNothingAfterStop) {
   notifier.Stop();
   notifier.InvalidateInode(InodeId(5), 7, 7);
   EXPECT_EQ(seen.size(), 100u);
+}
+
+// Whoever holds one delivery up may wait for what stands behind it.
+TEST(KernelNotifier, ADropDoesNotWaitBehindOneThatIsHeldUp) {
+  Notification free(RealScheduler());
+  std::atomic<int> delivered{0};
+  const InodeId held(5), behind(5 + KernelNotifier::kThreads), last(5 + 2 * KernelNotifier::kThreads);
+  KernelNotifier notifier(RealScheduler(), [&](const KernelNotifier::Item& item) {
+    if (item.ino != last) free.Wait();
+    ++delivered;
+  });
+  notifier.Start();
+  notifier.InvalidateInode(held, 0, 1);
+  notifier.InvalidateInode(behind, 0, 1);
+  notifier.DropNow(KernelCache::Names::kKeep, {{last, true}}, [] { return false; });
+  EXPECT_EQ(delivered, 1);
+  notifier.DropNow(KernelCache::Names::kKeep, {{held, true}}, [] { return true; });
+  free.Notify();
+  notifier.DropNow(KernelCache::Names::kKeep, {{held, true}}, [] { return false; });
+  notifier.Stop();
+  EXPECT_GE(delivered, 4);
 }
 
 }  // namespace
