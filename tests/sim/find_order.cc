@@ -215,7 +215,8 @@ class Search {
       if (!w.dropped || w.event == nullptr || w.event->client != client || !Writes(*w.event)) continue;
       for (size_t j = i + 1; j < path_.size(); ++j) {
         const Step& s = path_[j];
-        if (s.event != nullptr && s.event->client == client && !s.dropped && s.moved == w.event->ino) return false;
+        if (s.event == nullptr || s.event->client != client || s.dropped) continue;
+        if ((s.event->code == Code::kOk || s.event->unknown) && s.moved == w.event->ino) return false;
       }
     }
     return true;

@@ -210,8 +210,10 @@ RefTree::Verdict RefTree::File(const Event& e, Judge judge) {
     DropIfGone(e.ino);
     return {};
   }
-  // Without a name it is what the client remembers of it, unless it is open there.
-  if (it == nodes_.end() || (it->second.nlink == 0 && !open)) return {Code::kStale, true};
+  // Without a name it is what the client remembers of it, unless it is open there: as long as it is open anywhere,
+  // another may open it who had found it before.
+  const bool opens = e.verb == Verb::kOpen && e.code == Code::kOk;
+  if (it == nodes_.end() || (it->second.nlink == 0 && !open && !opens)) return {Code::kStale, true};
   if (it->second.nlink == 0 && e.code == Code::kStale && silent_.contains(e.client)) return {Code::kStale};
   Shown& node = it->second;
   const bool ask = judge == Judge::kAnswer && e.code == Code::kOk;
@@ -222,7 +224,7 @@ RefTree::Verdict RefTree::File(const Event& e, Judge judge) {
         return {Code::kInternal};
       return {};
     case Verb::kOpen:
-      if (e.code == Code::kOk) ++opens_[{e.client, e.ino}];
+      if (opens) ++opens_[{e.client, e.ino}];
       return {};
     case Verb::kRead:
       if (ask && e.data != (e.offset < node.content.size() ? node.content.substr(e.offset) : std::string()))

@@ -5,6 +5,9 @@
 
 #include <set>
 
+// Threads that wait for ever are left where they wait, with all that they have.
+extern "C" const char* __lsan_default_suppressions() { return "leak:SimScheduler"; }
+
 namespace archil::sim {
 namespace {
 
