@@ -327,6 +327,7 @@ class World {
     for (auto& client : clients_) {
       if (client == nullptr || !client->active()) continue;
       for (const HeldDelegation& held : client->mount().fs().Delegations(100'000)) {
+        if (held.right == Right::kNone) continue;  // contended: nothing is held
         const bool known = std::any_of(recorded->begin(), recorded->end(), [&](const RightInfo& r) {
           return r.session == client->mount().session() && (!r.ino || (r.ino == held.ino && r.right >= held.right));
         });

@@ -455,6 +455,7 @@ ReclaimRequest Vfs::HeldForReclaim() {
   for (const auto& [ino, inode] : wb_.state_.inodes) {
     if (inode->told_open) request.opens.push_back(ino);
   }
+  std::sort(request.opens.begin(), request.opens.end());
   request.locks = locks_.Held();
   request.finished_ops = server_ops_.empty() ? last_server_op_ + 1 : *server_ops_.begin();
   request.finished_locks = locks_.FinishedCalls();

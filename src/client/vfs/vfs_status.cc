@@ -1,5 +1,6 @@
 // What a person or the kernel side is told about the mount as a whole.
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,7 @@ void Vfs::SessionChanged(Session::State state) {
       for (const auto& [ino, inode] : wb_.state_.inodes) {
         if (inode->lookups > 0) known.push_back(ino);
       }
+      std::sort(known.begin(), known.end());  // the table's order is another one in each run
     }
   }
   if (state == Session::State::kFenced) LoseEverything(session_.detail());
