@@ -55,7 +55,7 @@ void Disk::PostOnStrand(Kind kind, std::function<void(DiskCore*)> fn) {
       return;
     }
     fn(core);
-  });
+  }, kind == Kind::kHeartbeat ? Strand::Order::kFirst : Strand::Order::kInTurn);
 }
 
 LogWriter::Hooks Disk::HooksForLog() {

@@ -82,7 +82,7 @@ class Disk : public std::enable_shared_from_this<Disk> {
   void CollectGarbage(Done<uint64_t> done);
 
  private:
-  enum class Kind : uint8_t { kRead, kChange };
+  enum class Kind : uint8_t { kRead, kChange, kHeartbeat };  // kHeartbeat: a read that waits for little
 
   // --- disk.cc
   // Runs `fn` on the strand with the open core, changes after a flush that is under way.

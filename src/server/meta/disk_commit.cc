@@ -1,4 +1,5 @@
 // Commits: all ops or none, in order, exactly once.
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "absl/container/flat_hash_set.h"
@@ -85,8 +86,9 @@ void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op
       return s.error();
     }
     if (const Status known = opens.Known(); !known.ok()) {
-      for (const DelegationEffects::End& late : core.table.LateClaims(session->branch, request.session, host_.Now())) {
-        ARCHIL_RETURN_IF_ERROR(EndSession(core, late.session, true, late.reason));
+      const auto late = core.table.LateClaims(session->branch, request.session, host_.Now());
+      for (size_t i = 0; i < std::min(late.size(), kEndsAtOnce); ++i) {
+        ARCHIL_RETURN_IF_ERROR(EndSession(core, late[i].session, true, late[i].reason));
       }
       return known.error();
     }

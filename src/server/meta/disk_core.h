@@ -43,6 +43,8 @@ struct DiskHost {
 // Numbers of grants and messages of an epoch are above this, those of earlier ones below.
 inline uint64_t FirstNumber(uint64_t epoch) { return epoch << 40; }
 
+inline constexpr size_t kEndsAtOnce = 16;  // sessions ended in one turn of the strand
+
 // Operations of a session that were applied here (SRV-1): what was answered, also verdicts that changed nothing. The
 // state has the successes as well.
 struct ServerOps {
@@ -92,6 +94,7 @@ struct DiskCore {
   std::map<SessionId, ServerOps> server_ops;
   std::map<uint64_t, std::function<void(Result<bool>)>> revokes;
   std::map<SessionId, PollWait> polls;
+  std::set<std::pair<BootTime, SessionId>> poll_ends;  // at least their deadlines; those that ended earlier go when they come up
   // Waits for file locks; the book has their places.
   struct LockWait {
     uint64_t id = 0;

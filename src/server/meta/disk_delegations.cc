@@ -12,6 +12,7 @@ namespace archil {
 namespace {
 
 constexpr size_t kMessagesPerPoll = 4096;
+constexpr size_t kAppliesAtOnce = 64;  // operations in one turn of the strand
 constexpr uint32_t kMaxRightsListed = 1'000'000;
 // Of the listings in one answer, about; it must pass as one message.
 constexpr size_t kMaxListingBytes = 24 << 20;
@@ -64,8 +65,12 @@ void Disk::Poll(SessionId session, SessionKey key, uint64_t after, BootTime dead
                    reply.messages = core.table.Poll(session, after, kMessagesPerPoll);
                    if (reply.reclaim || !reply.messages.empty()) return Reply(core, Kind::kRead, done, Result<PollReply>(std::move(reply)));
                    // One at a time: the older one's caller has left, or asks again.
-                   if (const auto older = core.polls.find(session); older != core.polls.end()) older->second.done(PollReply{});
+                   if (const auto older = core.polls.find(session); older != core.polls.end()) {
+                     core.poll_ends.erase({older->second.deadline, session});
+                     older->second.done(PollReply{});
+                   }
                    core.polls[session] = {wait, after, deadline, done};
+                   core.poll_ends.emplace(deadline, session);
                    WakeForWaits(core);
                  });
   OnCancel(ticket, wait);
@@ -136,6 +141,7 @@ void Disk::FailWaits(DiskCore& core, const Error& error) {
     done(error);
   }
   for (auto& [session, poll] : std::exchange(core.polls, {})) poll.done(error);
+  core.poll_ends.clear();
   FailLockWaits(core, error);
 }
 
@@ -157,7 +163,7 @@ void Disk::SettleSoon() {
 
 void Disk::WakeForWaits(DiskCore& core) {
   BootTime next = core.table.NextLook();
-  for (const auto& [session, poll] : core.polls) next = std::min(next, poll.deadline);
+  if (!core.poll_ends.empty()) next = std::min(next, core.poll_ends.begin()->first);
   next = std::min(next, NextLockLook(core));
   if (next == BootTime::Infinite()) return;
   next = std::max(next, host_.Now() + kShortestWake);
@@ -176,7 +182,12 @@ bool Disk::TreeIsGood(const StateTree& tree) {
 void Disk::Settle(DiskCore& core) {
   const BootTime now = host_.Now();
   DelegationEffects effects;
-  for (;;) {
+  for (size_t applied = 0;; ++applied) {
+    // Thousands may wait for one directory: others have their turn in between.
+    if (applied == kAppliesAtOnce) {
+      SettleSoon();
+      break;
+    }
     StateTree tree(*core.kv);
     core.table.Look(tree, now, effects);
     if (!TreeIsGood(tree)) return;  // what waits is answered there
@@ -202,8 +213,14 @@ void Disk::Settle(DiskCore& core) {
 }
 
 bool Disk::TakeFromSilent(DiskCore& core, const DelegationEffects& effects) {
+  size_t ended = 0;
   for (const auto& end : effects.ends) {
     if (core.table.Find(end.session) == nullptr) continue;
+    // Thousands may have gone at once: others have their turn in between.
+    if (++ended > kEndsAtOnce) {
+      SettleSoon();
+      break;
+    }
     ++host_.metrics.silent_ended;
     if (!EndSession(core, end.session, true, end.reason).ok()) return false;  // the disk steps down
   }
@@ -262,13 +279,12 @@ void Disk::Do(DiskCore& core, const DelegationEffects& effects) {
 }
 
 void Disk::AnswerPolls(DiskCore& core, BootTime now) {
-  for (auto it = core.polls.begin(); it != core.polls.end();) {
-    if (now < it->second.deadline) {
-      ++it;
-      continue;
-    }
-    Reply(core, Kind::kRead, it->second.done, Result<PollReply>(PollReply{}));
-    it = core.polls.erase(it);
+  while (!core.poll_ends.empty() && core.poll_ends.begin()->first <= now) {
+    const SessionId session = core.poll_ends.extract(core.poll_ends.begin()).value().second;
+    const auto poll = core.polls.find(session);
+    if (poll == core.polls.end() || now < poll->second.deadline) continue;
+    Reply(core, Kind::kRead, poll->second.done, Result<PollReply>(PollReply{}));
+    core.polls.erase(poll);
   }
 }
 

@@ -207,10 +207,10 @@ void Disk::OpenSession(OpenSessionRequest request, Done<OpenSessionReply> done) 
 }
 
 void Disk::Renew(SessionId session, SessionKey key, uint64_t progress, Done<RenewReply> done) {
-  // A read: nothing is logged, so a flush does not hold it up.
-  Run<RenewReply>(Kind::kRead, std::move(done), [this, session, key, progress, received = host_.Now()](DiskCore& core, auto done) {
+  // Nothing is logged, so a flush does not hold it up; and nobody loses its lease because the server has much to do.
+  Run<RenewReply>(Kind::kHeartbeat, std::move(done), [this, session, key, progress, received = host_.Now()](DiskCore& core, auto done) {
     auto rec = LiveSession(core, session, &key, received, Claim::kNot);
-    if (!rec.ok()) return Reply(core, Kind::kRead, done, Result<RenewReply>(rec.error()));
+    if (!rec.ok()) return Reply(core, Kind::kHeartbeat, done, Result<RenewReply>(rec.error()));
     ++host_.metrics.renewals;
     RenewReply reply;
     core.table.Progress(session, progress, received);
@@ -221,7 +221,7 @@ void Disk::Renew(SessionId session, SessionKey key, uint64_t progress, Done<Rene
     reply.applied = (*rec)->applied;
     reply.server_time = host_.env.scheduler.clock().Wall();
     reply.data_servers = host_.env.data.All();
-    Reply(core, Kind::kRead, done, Result<RenewReply>(std::move(reply)));
+    Reply(core, Kind::kHeartbeat, done, Result<RenewReply>(std::move(reply)));
   });
 }
 
@@ -309,18 +309,20 @@ Result<DiskInfo> Disk::MakeInfo(DiskCore& core) {
   ARCHIL_ASSIGN_OR_RETURN(const CountersRecord counters, main.GetCounters());
   info.used_bytes = counters.bytes;
   info.used_inodes = counters.inodes;
-  const BootTime now = host_.Now();
-  for (const Holder& holder : core.table.Holders()) {
-    const SessionRecord& rec = core.sessions[holder.session];
-    info.clients.push_back({holder.session, rec.client_name, host_.env.scheduler.clock().Wall() - FromTimestamp(rec.opened), holder.lease.Expired(now)});
-  }
   return info;
 }
 
 void Disk::Info(Done<DiskInfo> done) {
   Run<DiskInfo>(Kind::kRead, std::move(done), [this](DiskCore& core, auto done) {
     if (core.deleted) return done(Error(Code::kNoSuchDisk));
-    Reply(core, Kind::kRead, done, MakeInfo(core));
+    auto info = MakeInfo(core);
+    const BootTime now = host_.Now();
+    for (const Holder& holder : core.table.Holders()) {
+      const SessionRecord& rec = core.sessions[holder.session];
+      if (info.ok())
+        info->clients.push_back({holder.session, rec.client_name, host_.env.scheduler.clock().Wall() - FromTimestamp(rec.opened), holder.lease.Expired(now)});
+    }
+    Reply(core, Kind::kRead, done, std::move(info));
   });
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace archil {
@@ -46,10 +48,10 @@ void ThreadPool::Loop() {
   }
 }
 
-bool Strand::Post(std::function<void()> fn) {
+bool Strand::Post(std::function<void()> fn, Order order) {
   {
     MutexLock lock(mu_);
-    queue_.push_back(std::move(fn));
+    (order == Order::kFirst ? first_ : queue_).push_back(std::move(fn));
     if (active_) return true;
     active_ = true;
   }
@@ -62,12 +64,15 @@ void Strand::Drain() {
   std::deque<std::function<void()>> round;
   {
     MutexLock lock(mu_);
-    round.swap(queue_);
+    round.swap(first_);
+    const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(std::min(queue_.size(), kRound));
+    std::move(queue_.begin(), end, std::back_inserter(round));
+    queue_.erase(queue_.begin(), end);
   }
   for (auto& fn : round) fn();
   {
     MutexLock lock(mu_);
-    if (queue_.empty()) {
+    if (first_.empty() && queue_.empty()) {
       active_ = false;
       return;
     }

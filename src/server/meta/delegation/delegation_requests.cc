@@ -9,6 +9,8 @@
 namespace archil {
 namespace {
 
+constexpr size_t kNamed = 4;  // of those that a request waits for, in its error
+
 std::string NameOf(const Holder* holder) { return holder == nullptr || holder->name.empty() ? "an unnamed client" : holder->name; }
 
 }  // namespace
@@ -98,11 +100,12 @@ bool DelegationTable::Waiting() const {
 BootTime DelegationTable::NextLook() const {
   BootTime next = BootTime::Infinite();
   for (const auto& [id, branch] : branches_) {
+    if (!branch.requests.empty() && branch.unclaimed > 0) next = std::min(next, branch.claims_until);
     for (const Request& request : branch.requests) {
       next = std::min(next, request.deadline);
       for (const auto& [session, ino] : request.waits_for) {
         const Session* s = Live(session);
-        if (s != nullptr) next = std::min(next, s->unclaimed ? s->claim_until : s->holder.lease.heard + s->holder.lease.length);
+        if (s != nullptr) next = std::min(next, s->holder.lease.heard + s->holder.lease.length);
       }
     }
   }
@@ -138,14 +141,15 @@ std::vector<DelegationEffects::End> DelegationTable::LateClaims(BranchId id, Ses
 
 // Nothing is granted while somebody who is known has not said what it holds; not for longer than its lease.
 bool DelegationTable::AwaitClaims(BranchId id, Branch& branch, BootTime now, DelegationEffects& out) {
-  std::vector<std::pair<SessionId, InodeId>> unclaimed;
-  for (const auto& [session, s] : sessions_) {
-    if (s.holder.branch == id && s.unclaimed) unclaimed.emplace_back(session, InodeId{0});
+  if (branch.unclaimed == 0) return false;
+  if (now >= branch.claims_until) {
+    for (DelegationEffects::End& late : LateClaims(id, branch.requests.front().session, now)) out.ends.push_back(std::move(late));
+    branch.claims_until = BootTime::Infinite();
+    for (const auto& [session, s] : sessions_) {
+      if (s.holder.branch == id && s.unclaimed) branch.claims_until = std::min(branch.claims_until, s.claim_until);
+    }
   }
-  for (DelegationEffects::End& late : LateClaims(id, branch.requests.front().session, now)) out.ends.push_back(std::move(late));
-  if (unclaimed.empty() || Planted(Plant::kGrantBeforeReclaim)) return false;
-  for (Request& request : branch.requests) request.waits_for = unclaimed;
-  return true;
+  return !Planted(Plant::kGrantBeforeReclaim);
 }
 
 // Names show other inodes as the ones before it are applied, so what it needs is found anew at each look.
@@ -175,17 +179,13 @@ void DelegationTable::Resolve(BranchId id, Request& request, Tree& tree) {
   }
 }
 
-std::optional<std::pair<SessionId, InodeId>> DelegationTable::StandsBehind(const Request& request, const Ahead& ahead) {
-  std::optional<std::pair<SessionId, InodeId>> behind;
-  for (const Want& w : request.wants) {
-    const auto earlier = ahead.find(w.ino);
-    if (earlier == ahead.end()) continue;
-    for (const Earlier& e : earlier->second) {
-      const bool apart = e.session != request.session || e.reserves || request.reservation.has_value();
-      if (apart && Conflict(e.right, w.right)) behind = {e.session, w.ino};
-    }
+std::optional<std::pair<SessionId, InodeId>> DelegationTable::StandsBehind(const Request& request, const std::vector<Want>& wants, const Ahead& ahead) {
+  for (const Want& w : wants) {
+    const auto line = ahead.find(w.ino);
+    if (line == ahead.end()) continue;
+    if (const SessionId before = line->second.Conflicting(request.session, w.right, !request.reservation)) return std::pair(before, w.ino);
   }
-  return behind;
+  return std::nullopt;
 }
 
 bool DelegationTable::SentToServer(Branch& branch, const Request& request, BootTime now, DelegationEffects& out) {
@@ -218,8 +218,13 @@ void DelegationTable::CountCollisions(BranchId id, Branch& branch, Request& requ
 bool DelegationTable::LookAtWants(BranchId id, Branch& branch, Request& request, const Ahead& ahead, Tree& tree,
                                   BootTime now, DelegationEffects& out) {
   if (SentToServer(branch, request, now, out)) return true;
-  if (request.reservation) Resolve(id, request, tree);
-  request.behind = StandsBehind(request, ahead);
+  if (request.reservation) {
+    // Which inodes its names show matters when it is first in its directories: there it cannot be overtaken.
+    request.behind = StandsBehind(request, request.reservation->wants, ahead);
+    if (request.behind) return false;
+    Resolve(id, request, tree);
+  }
+  request.behind = StandsBehind(request, request.wants, ahead);
   if (request.behind) return false;
   const std::vector<Obstacle> obstacles = ObstaclesOf(id, branch, request, tree);
   if (!obstacles.empty()) {
@@ -264,8 +269,7 @@ void DelegationTable::LookAtAll(BranchId id, Branch& branch, Tree& tree, BootTim
     } else {
       done = LookAtWants(id, branch, request, ahead, tree, now, out);
       if (!done) {
-        for (const Want& w : request.wants)
-          ahead[w.ino].push_back({request.session, w.right, request.reservation.has_value()});
+        for (const Want& w : request.wants) ahead[w.ino].Add(request.session, w.right, request.reservation.has_value());
       }
     }
     if (done) branch.wanted.reset();
@@ -535,17 +539,18 @@ bool DelegationTable::FailLate(Branch& branch, BootTime now, DelegationEffects& 
 Error DelegationTable::TooLate(const Request& request) const {
   std::string why;
   size_t named = 0;
+  const auto add = [&](const std::string& what) {
+    if (++named <= kNamed) why += (named > 1 ? "; " : "") + what;
+  };
   for (const auto& [session, ino] : request.waits_for) {
-    if (++named > 4) break;
-    if (named > 1) why += "; ";
     const std::string name = NameOf(Find(session));
-    if (Unclaimed(session)) {
-      why += fmt::format("{} has not come back since the server was started", name);
-    } else if (!ino) {
-      why += fmt::format("everything is held by {}", name);
-    } else {
-      why += fmt::format("inode {} is held by {}", ino.value, name);
-    }
+    add(ino ? fmt::format("inode {} is held by {}", ino.value, name) : fmt::format("everything is held by {}", name));
+    if (named >= kNamed) break;
+  }
+  for (auto s = sessions_.begin(); unclaimed_ > 0 && named < kNamed && s != sessions_.end(); ++s) {
+    const Session* self = Live(request.session);
+    if (s->second.unclaimed && self != nullptr && s->second.holder.branch == self->holder.branch)
+      add(fmt::format("{} has not come back since the server was started", NameOf(&s->second.holder)));
   }
   if (request.behind) why = fmt::format("{} has asked for inode {} before and waits as well", NameOf(Find(request.behind->first)), request.behind->second.value);
   return Error(Code::kUnavailable, fmt::format("not granted in time: {}", why.empty() ? "it was not looked at" : why));

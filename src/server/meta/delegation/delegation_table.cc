@@ -29,9 +29,12 @@ void DelegationTable::Add(const Holder& holder, uint64_t number, Birth birth) {
   s.number = number;
   s.reclaimed = number;
   s.unclaimed = birth == Birth::kUnclaimed;
-  unclaimed_ += s.unclaimed;
   s.claim_until = holder.lease.heard + holder.lease.length;
-  (void)BranchOf(s);
+  Branch& branch = BranchOf(s);
+  if (!s.unclaimed) return;
+  ++unclaimed_;
+  ++branch.unclaimed;
+  branch.claims_until = std::min(branch.claims_until, s.claim_until);
 }
 
 void DelegationTable::Remove(SessionId session, const std::string& reason, DelegationEffects& out) {
@@ -61,6 +64,7 @@ void DelegationTable::Remove(SessionId session, const std::string& reason, Deleg
   }
   for (auto& [ino, seen] : branch.glimpses) seen.erase(session);
   unclaimed_ -= s->unclaimed;
+  branch.unclaimed -= s->unclaimed;
   sessions_.erase(session);
 }
 
@@ -366,6 +370,7 @@ Result<uint64_t> DelegationTable::Reclaim(const ReclaimRequest& request, Tree& t
   const uint64_t number = ++s->number;
   s->unclaimed = false;
   --unclaimed_;
+  --branch.unclaimed;
   s->reclaimed = number;
   if (request.alone) {
     branch.alone = request.session;

@@ -21,6 +21,7 @@
 #include "server/meta/delegation/contention.h"
 #include "server/meta/delegation/lease.h"
 #include "server/meta/delegation/rights_book.h"
+#include "server/meta/delegation/waiting_line.h"
 
 namespace archil {
 
@@ -264,6 +265,8 @@ class DelegationTable {
     absl::flat_hash_map<InodeId, std::set<SessionId>> opens;
     absl::flat_hash_map<InodeId, std::map<SessionId, BootTime>> glimpses;
     BootTime glimpses_swept;
+    size_t unclaimed = 0;                          // sessions
+    BootTime claims_until = BootTime::Infinite();  // not before is the time of any of them over
     std::optional<WantedChildren> wanted;  // while nothing changes
     Contention contention;
   };
@@ -272,12 +275,7 @@ class DelegationTable {
     InodeId ino;
     Right keep = Right::kNone;
   };
-  struct Earlier {
-    SessionId session;
-    Right right = Right::kNone;
-    bool reserves = false;
-  };
-  using Ahead = absl::flat_hash_map<InodeId, std::vector<Earlier>>;
+  using Ahead = absl::flat_hash_map<InodeId, WaitingLine>;
 
   Session* Live(SessionId session);
   const Session* Live(SessionId session) const;
@@ -288,7 +286,7 @@ class DelegationTable {
   // --- delegation_requests.cc
   void Resolve(BranchId id, Request& request, Tree& tree);
   // Who stands before it on an inode.
-  static std::optional<std::pair<SessionId, InodeId>> StandsBehind(const Request& request, const Ahead& ahead);
+  static std::optional<std::pair<SessionId, InodeId>> StandsBehind(const Request& request, const std::vector<Want>& wants, const Ahead& ahead);
   // True: it was answered that its operation is to be applied at the server.
   bool SentToServer(Branch& branch, const Request& request, BootTime now, DelegationEffects& out);
   // True: it has its turn and leaves the queue.

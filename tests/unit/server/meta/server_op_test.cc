@@ -52,10 +52,12 @@ class NamedTree final : public Tree {
   }
   InodeId HomeOf(BranchId, InodeId ino) override { return ino == kFile || ino == kOther ? kDir : InodeId{0}; }
   InodeId ChildOf(BranchId, InodeId dir, const std::string& name) override {
+    ++asked;
     return dir == kDir && name == "name" ? shown : InodeId{0};
   }
   InodeId ParentOf(BranchId, InodeId ino) override { return ino == kDir ? kRootInode : InodeId{0}; }
   InodeId shown = kFile;
+  int asked = 0;
 };
 
 class ReservationTest : public ::testing::Test {
@@ -116,6 +118,20 @@ TEST_F(ReservationTest, KeepsItsPlaceUntilItIsApplied) {
   EXPECT_EQ(fx.ready, 0u);
   ASSERT_EQ(fx.granted.size(), 1u);
   EXPECT_EQ(fx.granted[0].grants[0].ino, kDir);
+}
+
+// Thousands may wait for one directory: each look costs what its head needs.
+TEST_F(ReservationTest, WhoStandsBehindIsNotResolved) {
+  const uint64_t first = Reserve(kA);
+  for (int i = 0; i < 100; ++i) {
+    Reserve(kB);
+    Reserve(kA);
+  }
+  EXPECT_EQ(Look().ready, first);
+  EXPECT_EQ(tree_.asked, 1);
+  table_.Cancel(first);
+  EXPECT_EQ(Look().ready, first + 1) << "in order of arrival";
+  EXPECT_EQ(tree_.asked, 2);
 }
 
 TEST_F(ReservationTest, RecallsWhatTheNamesShowAtThatMomentItsOwnIncluded) {
