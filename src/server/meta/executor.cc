@@ -55,7 +55,15 @@ bool Strand::Post(std::function<void()> fn, Order order) {
     if (active_) return true;
     active_ = true;
   }
-  return pool_.Post([self = shared_from_this()] { self->Drain(); });
+  const auto self = shared_from_this();
+  if (pool_.Post([self] { self->Drain(); })) return true;
+  // What cannot run any more must not keep alive whom it would have run for, since that may own this strand.
+  std::deque<std::function<void()>> first, queue;
+  MutexLock lock(mu_);
+  first.swap(first_);
+  queue.swap(queue_);
+  active_ = false;
+  return false;
 }
 
 // Takes many at once: neighbours in the queue then share one append of the log. Gives the thread back after a round, so

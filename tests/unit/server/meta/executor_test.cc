@@ -30,5 +30,14 @@ TEST(Strand, HeartbeatsGoFirst) {
   EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
 }
 
+TEST(Strand, WhatCannotRunAnyMoreIsNotKept) {
+  ThreadPool pool(RealScheduler(), "test", 1);
+  const auto strand = std::make_shared<Strand>(RealScheduler(), pool);
+  pool.Stop();
+  auto owner = std::make_shared<int>(1);
+  EXPECT_FALSE(strand->Post([owner] {}));
+  EXPECT_EQ(owner.use_count(), 1);
+}
+
 }  // namespace
 }  // namespace archil
