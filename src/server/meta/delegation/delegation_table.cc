@@ -137,10 +137,9 @@ bool DelegationTable::Unclaimed(SessionId session) const {
 
 bool DelegationTable::OthersUnclaimed(SessionId session) const {
   const Session* self = Live(session);
-  if (self == nullptr || unclaimed_ == 0) return false;
-  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
-    return other.first != session && other.second.unclaimed && other.second.holder.branch == self->holder.branch;
-  });
+  if (self == nullptr) return false;
+  const auto branch = branches_.find(self->holder.branch);
+  return branch != branches_.end() && branch->second.unclaimed > (self->unclaimed ? 1 : 0);
 }
 
 bool DelegationTable::LocksKnown(SessionId session, InodeId ino) const {
