@@ -111,9 +111,7 @@ void Vfs::Refresh(Inode& inode, const InodeInfo& info) {
     inode.mapped = false;
   }
   // Its last name was removed on another mount while it is open here: the server knows that (docs/delegation.md).
-  // That it was told as open keeps it, unless a close before that is still on its way: the server takes that for the last one.
-  const bool kept = inode.told_open && inode.last_op <= wb_.state_.log.durable();
-  if (info.attr.nlink == 0 && (InUse(inode) || kept)) inode.orphan = true;
+  if (info.attr.nlink == 0 && (InUse(inode) || inode.told_open)) inode.orphan = true;
   inode.valid = true;
   // No change of ours may look older than what others did.
   wb_.state_.last_time = std::max(wb_.state_.last_time, info.attr.ctime);

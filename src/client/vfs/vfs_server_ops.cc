@@ -152,6 +152,7 @@ void Vfs::ShownInContended(const Inode& inode, bool contended) {
 Result<Entry> Vfs::LookupAtServer(const OpContext& ctx, Claim& claim, InodeId parent, std::string_view name) {
   for (;;) {
     LoadScope load(wb_.state_, nullptr);
+    const Seq durable = wb_.state_.log.durable();
     const auto reply = LookOnce(ctx, claim, parent, name);
     if (reply.code() == Code::kStale && WentAway(parent)) return Code::kNotFound;  // a removed directory
     if (!reply.ok()) return reply.error();
@@ -160,6 +161,11 @@ Result<Entry> Vfs::LookupAtServer(const OpContext& ctx, Claim& claim, InodeId pa
       return Code::kNotFound;
     }
     if (!Believed(reply->inode.attr.ino, load.stamp())) continue;
+    // A close that the server hears after this look would take back that the look keeps the file: it hears of it first.
+    if (const Inode* known = wb_.state_.Find(reply->inode.attr.ino); known != nullptr && !InUse(*known) && known->last_op > durable) {
+      ARCHIL_RETURN_IF_ERROR(wb_.MakeDurable(ctx, known->last_op));
+      continue;
+    }
     const Entry entry = ShownEntry(reply->inode);
     Inode& inode = *wb_.state_.Find(reply->inode.attr.ino);
     if (inode.is_file()) Glimpsed(inode);

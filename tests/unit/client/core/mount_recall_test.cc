@@ -115,6 +115,23 @@ TEST_F(MountRecall, WhatWasReadIsDroppedThoughAWriteWaits) {
   }
 }
 
+// A look at the server keeps the file that it shows, as if it were open: a close that the server had yet to hear would end that.
+TEST_F(MountRecall, WhatIsLookedUpAtTheServerHasNoCloseOnItsWay) {
+  MountConfig config;
+  config.disk = "disk";
+  config.conditional = true;
+  config.flush_after = absl::Hours(1);
+  auto opened = Mount::Open({RealScheduler(), *random_, cluster_.meta(), cluster_.data()}, config);
+  ASSERT_TRUE(opened.ok());
+  FsApi& fs = (*opened)->fs();
+  const auto made = fs.Create({}, kRootInode, "f", 0644, O_RDWR);
+  ASSERT_TRUE(made.ok());
+  fs.Release(made->entry.attr.ino, made->open.handle);
+  ASSERT_GT(fs.GetStatus().log_ops, 0u) << "the close";
+  ASSERT_TRUE(fs.Lookup({}, kRootInode, "f").ok());
+  EXPECT_EQ(fs.GetStatus().log_ops, 0u);
+}
+
 // The server is asked for a directory and a file in it at once, so both are recalled; whoever gave up the directory first and asked for
 // it again must not wait with the file.
 TEST_F(MountRecall, TwoThatMakeAndRemoveFilesInOneDirectoryNeverWaitInACircle) {
