@@ -13,8 +13,8 @@ namespace archil {
 namespace {
 
 constexpr uint64_t kMaxAllocate = 1ULL << 40;  // of one fallocate that is not a punch; the server's bound for one op
-constexpr size_t kKernelPage = 4096;         // at least
-constexpr uint64_t kSmallFile = 256 * 1024;  // read together with what was written beside it
+constexpr size_t kKernelPage = 4096;           // at least
+constexpr uint64_t kSmallFile = 256 * 1024;    // read together with what was written beside it
 
 }  // namespace
 

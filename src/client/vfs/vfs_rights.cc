@@ -185,7 +185,7 @@ void Vfs::Install(const AcquireReply& reply, uint64_t stamp) {
   for (const DirPage& page : reply.listings) {
     Inode* dir = wb_.state_.Find(page.directory.attr.ino);
     if (dir == nullptr || !dir->valid || !dir->is_dir() || dir->dir->complete()) continue;
-    if (wb_.state_.rights.Of(dir->ino()) == Right::kNone) continue;
+    if (wb_.state_.rights.Of(dir->ino()) == Right::kNone || !wb_.state_.Fresh(dir->ino(), stamp)) continue;
     InsertPage(*dir, page, stamp);
     if (page.complete) dir->dir->SetComplete();
   }
@@ -374,14 +374,15 @@ void Vfs::BeforeBeat() {
 void Vfs::EndGrace() {
   std::vector<InodeId> waiting;
   for (const InodeId ino : std::exchange(grace_, {})) {
-    Inode* inode = wb_.state_.Find(ino);
-    if (inode != nullptr && (InUse(*inode) || !inode->told_open)) continue;  // its last close tells, or has told
+    const Inode* known = wb_.state_.Find(ino);
+    if (known != nullptr && (InUse(*known) || !known->told_open)) continue;  // its last close tells, or has told
     if (JustLookedUp(ino)) {
       waiting.push_back(ino);
       continue;
     }
-    if (inode != nullptr) inode->orphan = inode->told_open = false;
-    if (!wb_.state_.broken) wb_.Log(ReleaseOrphanOp{ino}, {inode});
+    Inode& inode = wb_.state_.InMemory(ino);  // stays until that is heard
+    inode.orphan = inode.told_open = false;
+    if (!wb_.state_.broken) wb_.Log(ReleaseOrphanOp{ino}, {&inode});
   }
   grace_.insert(grace_.end(), waiting.begin(), waiting.end());
 }
