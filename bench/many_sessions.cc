@@ -27,7 +27,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <queue>
 #include <random>
 #include <string>
 #include <thread>

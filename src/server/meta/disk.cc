@@ -48,14 +48,15 @@ void Disk::RunOnStrand(Kind kind, std::function<void(DiskCore*)> fn) {
 }
 
 void Disk::PostOnStrand(Kind kind, std::function<void(DiskCore*)> fn) {
-  strand_->Post([self = shared_from_this(), kind, fn = std::move(fn)]() mutable {
+  auto run = [self = shared_from_this(), kind, fn = std::move(fn)]() mutable {
     DiskCore* core = self->core_.get();
     if (core != nullptr && core->flushing && kind == Kind::kChange) {
       core->held.push_back(std::move(fn));
       return;
     }
     fn(core);
-  }, kind == Kind::kHeartbeat ? Strand::Order::kFirst : Strand::Order::kInTurn);
+  };
+  strand_->Post(std::move(run), kind == Kind::kHeartbeat ? Strand::Order::kFirst : Strand::Order::kInTurn);
 }
 
 LogWriter::Hooks Disk::HooksForLog() {

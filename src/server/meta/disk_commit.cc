@@ -1,6 +1,7 @@
 // Commits: all ops or none, in order, exactly once.
-#include <algorithm>
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
 #include "common/env/planted.h"

@@ -316,11 +316,11 @@ void Disk::Info(Done<DiskInfo> done) {
   Run<DiskInfo>(Kind::kRead, std::move(done), [this](DiskCore& core, auto done) {
     if (core.deleted) return done(Error(Code::kNoSuchDisk));
     auto info = MakeInfo(core);
+    if (!info.ok()) return Reply(core, Kind::kRead, done, std::move(info));
     const BootTime now = host_.Now();
     for (const Holder& holder : core.table.Holders()) {
       const SessionRecord& rec = core.sessions[holder.session];
-      if (info.ok())
-        info->clients.push_back({holder.session, rec.client_name, host_.env.scheduler.clock().Wall() - FromTimestamp(rec.opened), holder.lease.Expired(now)});
+      info->clients.push_back({holder.session, rec.client_name, host_.env.scheduler.clock().Wall() - FromTimestamp(rec.opened), holder.lease.Expired(now)});
     }
     Reply(core, Kind::kRead, done, std::move(info));
   });

@@ -547,9 +547,10 @@ Error DelegationTable::TooLate(const Request& request) const {
     add(ino ? fmt::format("inode {} is held by {}", ino.value, name) : fmt::format("everything is held by {}", name));
     if (named >= kNamed) break;
   }
-  for (auto s = sessions_.begin(); unclaimed_ > 0 && named < kNamed && s != sessions_.end(); ++s) {
-    const Session* self = Live(request.session);
-    if (s->second.unclaimed && self != nullptr && s->second.holder.branch == self->holder.branch)
+  // While claims are awaited it was not looked at, so it waits for those.
+  const Session* self = Live(request.session);
+  for (auto s = sessions_.begin(); self != nullptr && named < kNamed && s != sessions_.end(); ++s) {
+    if (s->second.unclaimed && s->second.holder.branch == self->holder.branch)
       add(fmt::format("{} has not come back since the server was started", NameOf(&s->second.holder)));
   }
   if (request.behind) why = fmt::format("{} has asked for inode {} before and waits as well", NameOf(Find(request.behind->first)), request.behind->second.value);

@@ -32,7 +32,6 @@ void DelegationTable::Add(const Holder& holder, uint64_t number, Birth birth) {
   s.claim_until = holder.lease.heard + holder.lease.length;
   Branch& branch = BranchOf(s);
   if (!s.unclaimed) return;
-  ++unclaimed_;
   ++branch.unclaimed;
   branch.claims_until = std::min(branch.claims_until, s.claim_until);
 }
@@ -63,7 +62,6 @@ void DelegationTable::Remove(SessionId session, const std::string& reason, Deleg
     if (it->second.empty()) branch.opens.erase(it);
   }
   for (auto& [ino, seen] : branch.glimpses) seen.erase(session);
-  unclaimed_ -= s->unclaimed;
   branch.unclaimed -= s->unclaimed;
   sessions_.erase(session);
 }
@@ -368,7 +366,6 @@ Result<uint64_t> DelegationTable::Reclaim(const ReclaimRequest& request, Tree& t
   ARCHIL_RETURN_IF_ERROR(CheckClaim(*s, branch, request));
   const uint64_t number = ++s->number;
   s->unclaimed = false;
-  --unclaimed_;
   --branch.unclaimed;
   s->reclaimed = number;
   if (request.alone) {
@@ -538,7 +535,7 @@ bool DelegationTable::Covered(SessionId session, InodeId dir, InodeId child) con
   if (s == nullptr) return false;
   const Branch& branch = branches_.at(s->holder.branch);
   // What others carved out of the directory is not known before they have reclaimed it.
-  if (unclaimed_ > 0 && branch.alone != session && !Planted(Plant::kCoveredBeforeReclaim)) return false;
+  if (branch.unclaimed > 0 && branch.alone != session && !Planted(Plant::kCoveredBeforeReclaim)) return false;
   // While an answer is owed, the session may have given it up already.
   if (branch.alone == session) return s->alone_recall == 0;
   return branch.book.Cover(dir, child, session) != nullptr && !s->recalls.contains(child) && !s->recalls.contains(dir);

@@ -325,7 +325,6 @@ class DelegationTable {
 
   const DelegationLimits limits_;
   std::map<SessionId, Session> sessions_;
-  size_t unclaimed_ = 0;  // of them
   std::map<BranchId, Branch> branches_;
 };
 
