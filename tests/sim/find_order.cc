@@ -143,7 +143,9 @@ class Search {
     const auto dir = tree.nodes().find(e.ino);
     if (dir == tree.nodes().end()) return {};
     const auto it = dir->second.names.find(e.name);
-    return it == dir->second.names.end() ? InodeId{} : it->second;
+    // From a name to itself nothing happens, rename(2).
+    if (it == dir->second.names.end() || (e.ino == e.to && e.name == e.new_name)) return {};
+    return it->second;
   }
 
   static bool ApplyStep(RefTree& tree, const Step& step, RefTree::Judge judge) {

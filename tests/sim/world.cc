@@ -129,6 +129,11 @@ class World {
 
   void Do(SimClient& client, Event& event) {
     event.client = client.number();
+    if (client.crashed()) {  // a machine that is gone has no applications
+      event.code = Code::kIo;
+      event.unknown = true;
+      return;
+    }
     event.begun = ++counter_;
     const absl::Duration begun = scheduler_.now();
     client.kernel().Call(Context(), event);

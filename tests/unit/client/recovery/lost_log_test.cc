@@ -13,12 +13,12 @@
 
 #include "client/recovery/lost_format.h"
 #include "common/base/bytes.h"
-#include "tests/support/scratch_dir.h"
 #include "common/env/mem_files.h"
 #include "common/env/random.h"
 #include "common/format/op_codec.h"
 #include "tests/support/sample_lost_log.h"
 #include "tests/support/sample_ops.h"
+#include "tests/support/scratch_dir.h"
 
 namespace archil {
 namespace {
