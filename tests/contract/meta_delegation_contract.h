@@ -152,6 +152,30 @@ TEST_P(MetaDelegationContract, AnUnlinkedFileLivesWhereItIsOpen) {
   EXPECT_EQ(a_->Stat(file_.ino).code(), Code::kNotFound);
 }
 
+// Who found the name before it was removed, and asks for the file after that, gets nothing: it would not be asked when the last who has it
+// open closes it.
+TEST_P(MetaDelegationContract, AnOrphanIsGoneForWhoDoesNotHaveItOpen) {
+  ASSERT_TRUE(a_->Acquire({{dir_.ino, Right::kRead}}).ok());
+  {
+    Asking asking(*b_, {{dir_.ino, Right::kWrite}});
+    ASSERT_TRUE(a_->GiveUpNext(Right::kNone, {file_.ino}).ok());
+    ASSERT_TRUE(asking.Answer().ok());
+  }
+  ASSERT_TRUE(b_->Commit({UnlinkOp{dir_.ino, "file", file_.ino, false, b_->Now()}}).ok());
+  Session c = Open({3, 3}, "host-c");
+  {
+    Asking asking(c, {{file_.ino, Right::kRead}});
+    ASSERT_TRUE(b_->GiveUpNext().ok());
+    const auto& answer = asking.Answer();
+    ASSERT_TRUE(answer.ok()) << Why(answer);
+    EXPECT_TRUE(answer->grants.empty());
+    EXPECT_EQ(answer->missing, std::vector<InodeId>{file_.ino});
+  }
+  const auto opener = a_->Acquire({{file_.ino, Right::kWrite}});
+  ASSERT_TRUE(opener.ok()) << Why(opener);
+  EXPECT_EQ(opener->grants.size(), 1u);
+}
+
 TEST_P(MetaDelegationContract, WhatIsGivenBackIsFree) {
   ASSERT_TRUE(a_->Acquire({{dir_.ino, Right::kWrite}, {kRootInode, Right::kRead}}).ok());
   ASSERT_TRUE(service().GiveBack(ctx_, a_->id(), a_->key(), {dir_.ino}, {file_.ino}).ok());

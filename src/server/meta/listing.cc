@@ -1,5 +1,6 @@
 #include "server/meta/listing.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace archil {
@@ -114,6 +115,22 @@ InodeId StateTree::ParentOf(BranchId branch, InodeId dir) {
     return InodeId{0};
   }
   return *parent;
+}
+
+bool StateTree::Reaches(BranchId branch, InodeId ino, SessionId session) {
+  const Records* records = RecordsOf(branch);
+  if (records == nullptr) return false;
+  const auto reaches = [&]() -> Result<bool> {
+    ARCHIL_ASSIGN_OR_RETURN(const auto inode, records->GetInode(ino));
+    if (inode && inode->attr.nlink > 0) return true;
+    ARCHIL_ASSIGN_OR_RETURN(const auto raw, records->Get(OrphanKey(ino)));
+    if (!raw) return false;
+    ARCHIL_ASSIGN_OR_RETURN(const OrphanRecord orphan, DecodeOrphan(*raw));
+    return std::find(orphan.sessions.begin(), orphan.sessions.end(), session) != orphan.sessions.end();
+  };
+  const Result<bool> answer = reaches();
+  if (!answer.ok()) status_ = answer.error();
+  return answer.ok() && *answer;
 }
 
 }  // namespace archil

@@ -29,6 +29,7 @@ class StateTree final : public Tree {
   InodeId HomeOf(BranchId branch, InodeId ino) override;
   InodeId ChildOf(BranchId branch, InodeId dir, const std::string& name) override;
   InodeId ParentOf(BranchId branch, InodeId dir) override;
+  bool Reaches(BranchId branch, InodeId ino, SessionId session) override;
   const Status& status() const { return status_; }
 
  private:

@@ -406,7 +406,10 @@ DelegationEffects::Granted DelegationTable::GrantAll(BranchId id, Branch& branch
   Session& session = sessions_[request.session];
   for (const Want& w : request.wants) {
     const Tree::Kind kind = tree.KindOf(id, w.ino);
-    if (kind == Tree::Kind::kAbsent) {
+    // Without a name and open elsewhere only: who wants it now has found it before it lost its name. It is gone for that session, which
+    // would not be asked when the last of the others closes it.
+    const bool orphan = kind == Tree::Kind::kOther && branch.book.Find(w.ino, request.session) == nullptr && !tree.Reaches(id, w.ino, request.session);
+    if (kind == Tree::Kind::kAbsent || orphan) {
       out.missing.push_back(w.ino);
     } else {
       out.grants.push_back(GrantOne(id, branch, session, w, kind, tree));

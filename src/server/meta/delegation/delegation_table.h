@@ -37,6 +37,8 @@ class Tree {
   virtual InodeId ChildOf(BranchId branch, InodeId dir, const std::string& name) = 0;
   // The directory above; 0 for the root, for what has no name and for what is no directory.
   virtual InodeId ParentOf(BranchId branch, InodeId dir) = 0;
+  // A non-directory that exists has a name, or is an orphan that the session has open.
+  virtual bool Reaches(BranchId branch, InodeId ino, SessionId session) = 0;
 };
 
 // What an operation or a look at the server needs: all of it reserved in one step, nothing granted (SRV-1).

@@ -30,6 +30,7 @@ class SimTree final : public Tree {
   }
   InodeId ChildOf(BranchId, InodeId, const std::string&) override { return InodeId{0}; }
   InodeId ParentOf(BranchId, InodeId) override { return InodeId{0}; }
+  bool Reaches(BranchId, InodeId, SessionId) override { return true; }
   std::set<InodeId> dirs;
   std::map<InodeId, std::multiset<InodeId>> names;  // of files: the directories of their names
 };

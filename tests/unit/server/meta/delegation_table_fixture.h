@@ -28,6 +28,7 @@ class FixedTree final : public Tree {
   InodeId HomeOf(BranchId, InodeId ino) override { return homes.contains(ino) ? homes[ino] : InodeId{0}; }
   InodeId ChildOf(BranchId, InodeId, const std::string&) override { return InodeId{0}; }
   InodeId ParentOf(BranchId, InodeId) override { return InodeId{0}; }
+  bool Reaches(BranchId, InodeId, SessionId) override { return true; }
   std::set<InodeId> dirs = {kRootInode, kDir, kOther};
   std::map<InodeId, InodeId> homes = {{kFile, kDir}, {kTwoNames, InodeId{0}}};
 };
