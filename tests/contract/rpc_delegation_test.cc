@@ -157,6 +157,19 @@ TEST_F(RpcDelegation, OperationsAtTheServerAndWhatIsSettled) {
   EXPECT_EQ(meta_.read_once.ino, InodeId(5));
   EXPECT_EQ(meta_.read_once.name, "name");
 
+  meta_.credit = {Lsn{11}, Seq{78}, 900};
+  const auto credit = client_->ReserveSpace(kCtx, {SessionId(1), {2, 3}, 4, 500, 1000, 6});
+  ASSERT_TRUE(credit.ok()) << credit.error().ToString();
+  EXPECT_EQ(credit->position, Lsn{11});
+  EXPECT_EQ(credit->applied, Seq{78});
+  EXPECT_EQ(credit->left, 900u);
+  EXPECT_EQ(meta_.reserved.session, SessionId(1));
+  EXPECT_EQ(meta_.reserved.key, (SessionKey{2, 3}));
+  EXPECT_EQ(meta_.reserved.id, 4u);
+  EXPECT_EQ(meta_.reserved.least, 500u);
+  EXPECT_EQ(meta_.reserved.wanted, 1000u);
+  EXPECT_EQ(meta_.reserved.message, 6u);
+
   SettleRequest settle{SessionId(1), {2, 3}, {InodeId(4), InodeId(5)}, Seq{77}};
   ASSERT_TRUE(client_->Settle(kCtx, settle).ok());
   EXPECT_EQ(meta_.settled.session, SessionId(1));

@@ -57,6 +57,8 @@ class FakeMetaServer : public MetaServer {
   ReclaimReply reclaim_reply;
   std::vector<RightInfo> rights;
   CommitReply commit_reply;
+  ReserveSpaceRequest reserved;
+  Credit credit;
   InodeRange range;
   std::vector<SegmentGrant> grants;
   InodeInfo inode;
@@ -173,6 +175,14 @@ class FakeMetaServer : public MetaServer {
   Result<CommitReply> Commit(const OpContext& ctx, const CommitRequest& request) override {
     committed = request;
     return Answer(ctx, "Commit", commit_reply);
+  }
+  Result<Credit> ReserveSpace(const OpContext& ctx, const ReserveSpaceRequest& request) override {
+    reserved = request;
+    return Answer(ctx, "ReserveSpace", credit);
+  }
+  void ReserveSpaceAsync(const OpContext& ctx, const ReserveSpaceRequest& request, std::shared_ptr<WaitTicket>,
+                         std::function<void(Result<Credit>)> done) override {
+    done(ReserveSpace(ctx, request));
   }
   Result<InodeRange> AllocateInodes(const OpContext& ctx, SessionId s, SessionKey k) override {
     session = s, key = k;

@@ -138,12 +138,15 @@ TEST_F(RpcMessages, Sessions) {
 }
 
 TEST_F(RpcMessages, Changes) {
-  meta_.commit_reply = {Seq(12), Lsn(13)};
+  meta_.commit_reply = {Seq(12), Lsn(13), {Lsn(13), Seq(12), 14}};
   const CommitRequest request{SessionId(1), {2, 3}, Seq(4), 5, Seq(12), std::string(kMaxCommitBytes, '\xfe')};
   const auto reply = client_->Commit(kCtx, request);
   ASSERT_TRUE(reply.ok()) << reply.error().ToString();
   EXPECT_EQ(reply->applied, Seq(12));
   EXPECT_EQ(reply->position, Lsn(13));
+  EXPECT_EQ(reply->credit.position, Lsn(13));
+  EXPECT_EQ(reply->credit.applied, Seq(12));
+  EXPECT_EQ(reply->credit.left, 14u);
   EXPECT_EQ(meta_.committed.session, request.session);
   EXPECT_EQ(meta_.committed.key, request.key);
   EXPECT_EQ(meta_.committed.first, request.first);

@@ -93,6 +93,12 @@ class ClientLinks::Meta final : public MetaService {
   Result<CommitReply> Commit(const OpContext& ctx, const CommitRequest& request) override {
     ARCHIL_SIM_FLY(CallKind::kChange, Commit(ctx, request));
   }
+  Result<Credit> ReserveSpace(const OpContext& ctx, const ReserveSpaceRequest& request) override {
+    auto reply = FlyReserve(ctx, request);
+    Note(fmt::format("reserves {} to {} ({}): {}", request.least, request.wanted, request.id,
+                     reply.ok() ? fmt::format("{} after {}", reply->left, reply->applied.value) : CodeName(reply.code())));
+    return reply;
+  }
   Status Settle(const OpContext& ctx, const SettleRequest& request) override {
     ARCHIL_SIM_FLY(CallKind::kChange, Settle(ctx, request));
   }
@@ -147,6 +153,9 @@ class ClientLinks::Meta final : public MetaService {
   }
   Status FlyAnswer(const OpContext& ctx, SessionId session, SessionKey key, const RecallAnswer& answer) {
     ARCHIL_SIM_FLY(CallKind::kChange, AnswerRecall(ctx, session, key, answer));
+  }
+  Result<Credit> FlyReserve(const OpContext& ctx, const ReserveSpaceRequest& request) {
+    ARCHIL_SIM_FLY(CallKind::kChange, ReserveSpace(ctx, request));
   }
   Result<ReclaimReply> FlyReclaim(const OpContext& ctx, const ReclaimRequest& request) {
     ARCHIL_SIM_FLY(CallKind::kChange, Reclaim(ctx, request));

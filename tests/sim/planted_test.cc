@@ -64,6 +64,11 @@ void Slow(SimSetup& s) {
   s.network.slowest = absl::Milliseconds(190);
 }
 
+void Full(SimSetup& s) {
+  Quiet(s);
+  s.quota = 20;
+}
+
 // Not among them: kStaleReply and kTombstoneForgotten, which no seed has found yet.
 const Bug kBugs[] = {
     {"SkipRecall", Plant::kSkipRecall, Quiet},
@@ -90,6 +95,8 @@ const Bug kBugs[] = {
     {"MovedKeepsHome", Plant::kMovedKeepsHome, Quiet},
     {"WaitsForGrant", Plant::kWaitsForGrant, Lossy, 400},
     {"FsyncLies", Plant::kFsyncLies, ClientCrashes},
+    {"CreditTwice", Plant::kCreditTwice, Full},
+    {"PromiseForgotten", Plant::kPromiseForgotten, Full},
     {"ShortRead", Plant::kShortRead, Quiet, 400},
 };
 

@@ -215,6 +215,8 @@ RefTree::Verdict RefTree::File(const Event& e, Judge judge) {
   const bool opens = e.verb == Verb::kOpen && e.code == Code::kOk;
   if (it == nodes_.end() || (it->second.nlink == 0 && !open && !opens)) return {Code::kStale, true};
   if (it->second.nlink == 0 && e.code == Code::kStale && silent_.contains(e.client)) return {Code::kStale};
+  // Nothing happened. (Whether there was room is not known here: what is open elsewhere, lost or cut off holds some.)
+  if (e.code == Code::kNoSpace && (e.verb == Verb::kWrite || e.verb == Verb::kAppend)) return {Code::kNoSpace};
   Shown& node = it->second;
   const bool ask = judge == Judge::kAnswer && e.code == Code::kOk;
   switch (e.verb) {

@@ -31,7 +31,7 @@ class World {
 
   void Run() {
     Check(cluster_.Start(), "start");
-    Check(cluster_.meta().CreateDisk({}, "sim", 0).ok() ? Ok() : Status(Code::kInternal), "create the disk");
+    Check(cluster_.meta().CreateDisk({}, "sim", setup_.quota).ok() ? Ok() : Status(Code::kInternal), "create the disk");
     auto watcher = scheduler_.Spawn("watcher", [this] { Watch(); });
     for (int round = 0; round < setup_.rounds; ++round) Round(round);
     over_ = true;
@@ -138,6 +138,8 @@ class World {
     const absl::Duration begun = scheduler_.now();
     client.kernel().Call(Context(), event);
     const absl::Duration quiet = scheduler_.now() - std::max(begun, last_fault_);
+    totals_.no_space += event.code == Code::kNoSpace;
+    if (event.code == Code::kNoSpace && setup_.quota == 0) Fail("no space on a disk without a quota: " + ToString(event));
     if (!event.unknown) event.ended = ++counter_;
     scheduler_.Note(ToString(event));
     ++totals_.events;
@@ -303,6 +305,7 @@ class World {
     if (!judgement.found && !judgement.gave_up) Fail("no order explains what was answered: " + judgement.furthest);
     base_ = RefTree(events_.back().tree);
     CheckRecords();
+    CheckQuota();
   }
 
   // False: it was fenced meanwhile.
@@ -323,6 +326,13 @@ class World {
     dump.ended = ++counter_;
     events_.push_back(std::move(dump));
     return true;
+  }
+
+  // Everything is flushed.
+  void CheckQuota() {
+    const auto disk = cluster_.meta().ShowDisk(Context(), "sim");
+    if (!disk.ok()) Fail("show the disk: " + disk.error().ToString());
+    if (setup_.quota != 0 && disk->used_bytes > setup_.quota) Fail(fmt::format("{} bytes are used of {}", disk->used_bytes, setup_.quota));
   }
 
   // INV: all is quiet, so the server records at least what each client believes.
@@ -467,6 +477,7 @@ SimSetup SetupOf(uint64_t seed) {
     case 4: s.crash_meta = 20, s.stop_meta = 20, s.cut_long = 20, s.crash_client = 20, s.crash_data = 20; break;
     default: s.crash_meta = 50, s.crash_client = 50; break;
   }
+  if (random->Below(3) == 0) s.quota = 5 + random->Below(30);
   return s;
 }
 

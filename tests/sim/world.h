@@ -25,6 +25,7 @@ struct SimSetup {
   absl::Duration lease = absl::Seconds(2);
   uint64_t inode_limit = 1'000'000;
   uint64_t cache_bytes = 1 << 20;
+  uint64_t quota = 0;  // bytes; files have some 40 at most. 0: none
   absl::Duration flush_after = absl::Milliseconds(200);
   NetworkTuning network;                           // while a round runs
   absl::Duration pause = absl::Milliseconds(600);  // at most, between two faults
@@ -52,6 +53,7 @@ struct SimTotals {
   uint64_t cuts = 0;
   uint64_t copies = 0;
   uint64_t recalls = 0;
+  uint64_t no_space = 0;    // writes that found the quota used up
   uint64_t watched = 0;     // comparisons of what clients believe
   uint64_t no_verdict = 0;  // rounds whose order was not found in time, nor excluded
   uint64_t switches = 0;

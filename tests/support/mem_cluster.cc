@@ -163,6 +163,9 @@ class MemCluster::MetaLink : public MetaService {
   Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) override {
     return Forward(kChange, [&](MetaService& s) { return s.Reclaim(ctx, request); });
   }
+  Result<Credit> ReserveSpace(const OpContext& ctx, const ReserveSpaceRequest& request) override {
+    return Forward(kChange, [&](MetaService& s) { return s.ReserveSpace(ctx, request); });
+  }
   Status Settle(const OpContext& ctx, const SettleRequest& request) override {
     return Forward(kChange, [&](MetaService& s) { return s.Settle(ctx, request); });
   }

@@ -154,4 +154,19 @@ std::vector<Sample> SampleLogRecordsV3() {
   });
 }
 
+std::vector<Sample> SampleRecordsV3() {
+  SessionRecord session{SessionId{9}, {1, 2}, BranchId{1}};
+  session.client_name = "host";
+  session.credit = 70000;
+  session.space_request = 300;
+  SessionRecord exclusive = session;
+  exclusive.sharing = Sharing::kExclusive;
+  exclusive.credit = 0;
+  return {Of("session", session, &DecodeSession), Of("session_exclusive", exclusive, &DecodeSession)};
+}
+
+std::vector<Sample> SampleLogRecordsV4() {
+  return LogSamples({{"space_reserved", SpaceReservedRecord{SessionId{(5ULL << 32) | 7}, 300, 70000}}});
+}
+
 }  // namespace archil

@@ -26,5 +26,8 @@ std::vector<Sample> SampleLogRecordsV2();
 // Operations applied at the server.
 std::vector<Sample> SampleRecordsServerOps();
 std::vector<Sample> SampleLogRecordsV3();
+// A session with a credit, and how it came by it.
+std::vector<Sample> SampleRecordsV3();
+std::vector<Sample> SampleLogRecordsV4();
 
 }  // namespace archil

@@ -310,6 +310,19 @@ std::vector<uint64_t> FileMap::MissingChunks(uint64_t offset, uint64_t length) c
   return missing;
 }
 
+uint64_t FileMap::Unallocated(uint64_t offset, uint64_t length) const {
+  const uint64_t end = EndOf(offset, length);
+  uint64_t allocated = 0;
+  auto it = pieces_.upper_bound(offset);
+  if (it != pieces_.begin()) --it;
+  for (; it != pieces_.end() && it->first < end; ++it) {
+    const uint64_t begin = std::max(offset, it->first);
+    const uint64_t stop = std::min(end, it->first + it->second.length);
+    if (it->second.source != FilePiece::Source::kHole && begin < stop) allocated += stop - begin;
+  }
+  return end - offset - allocated;
+}
+
 // The part of an extent that the vacant range shows.
 void FileMap::EnterExtent(const Extent& extent, uint64_t begin, uint64_t end) {
   const uint64_t skip = begin - extent.offset;

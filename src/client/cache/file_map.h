@@ -85,6 +85,9 @@ class FileMap {
   std::optional<uint64_t> SeekData(uint64_t offset, uint64_t size) const;
   std::optional<uint64_t> SeekHole(uint64_t offset, uint64_t size) const;
 
+  // Bytes of the range that may be allocated when it is written: holes, and what is unknown.
+  uint64_t Unallocated(uint64_t offset, uint64_t length) const;
+
   // All dirty ranges (sorted, merged where they touch, at most `max_range` bytes each); they are taken under `take` now.
   // Later writes over them are dirty again.
   std::vector<DirtyRange> Take(TakeId take, uint64_t max_range);

@@ -32,7 +32,7 @@ class MountImpl final : public Mount {
     session_.Start({[this](Session::State state) { vfs_.SessionChanged(state); },
                     [this](const SessionMessage& message) { vfs_.OnMessage(message); },
                     [this] { return vfs_.HeldForReclaim(); }, [this](uint64_t number) { vfs_.Reclaimed(number); },
-                    [this] { vfs_.BeforeBeat(); }, [this] { return vfs_.progress(); },
+                    [this] { vfs_.BeforeBeat(); }, [this](const OpContext& ctx) { vfs_.AfterBeat(ctx); }, [this] { return vfs_.progress(); },
                     [this](const RenewReply& reply) { return vfs_.TakenAway(reply); },
                     [this](const OpContext& ctx, SettleRequest& request) { return vfs_.BeforeSettle(ctx, request); }});
     writeback_.OnRefused([this](const std::string& reason) { vfs_.LoseEverything(reason); });

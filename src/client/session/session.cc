@@ -224,6 +224,7 @@ void Session::Beat(bool want_inodes) {
     Renewed(sent, *reply);
     if (reply->reclaim) (void)Reclaim(ctx);
     SendReleases(ctx);
+    if (events_.after_beat) events_.after_beat(ctx);
     if (want_inodes) (void)RefillInodes(ctx);  // a failure is met again by the next NextInode
     return;
   }

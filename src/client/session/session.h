@@ -40,6 +40,7 @@ class Session {
     std::function<ReclaimRequest()> held;                         // after a restart of the server: what to reclaim
     std::function<void(uint64_t)> on_reclaimed;
     std::function<void()> on_beat;                                // before each heartbeat
+    std::function<void(const OpContext&)> after_beat;             // after each that was answered; may take the rest of its time
     std::function<uint64_t()> progress;                           // grows while recalls are worked on
     // FENCE-1: others took what they wanted while this session was silent. What of its log touches that is cut off. kTryAgain: after
     // another heartbeat.

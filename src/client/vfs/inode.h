@@ -46,6 +46,7 @@ struct Inode {
   Seq covered_last;  // directories: newest op that touches an inode that it covers, or covered then
   // Written to since its dirty bytes were last taken.
   bool in_dirty_list = false;
+  uint64_t promised = 0;    // bytes that its dirty ones may add on a disk with a quota
   uint32_t clear_mode = 0;  // set-id bits that writes cleared since then
 
   std::unique_ptr<DirIndex> dir;                             // directories

@@ -9,11 +9,13 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "client/delegation/rights.h"
 #include "client/oplog/op_log.h"
+#include "client/oplog/promises.h"
 #include "client/vfs/inode.h"
 #include "common/env/planted.h"
 #include "common/env/release_lock.h"
@@ -34,6 +36,7 @@ class MountState {
   HandleId next_handle ABSL_GUARDED_BY(mu) = 1;
   OpLog log ABSL_GUARDED_BY(mu);
   Rights rights ABSL_GUARDED_BY(mu);
+  Promises promises ABSL_GUARDED_BY(mu);  // space
   Timestamp last_time ABSL_GUARDED_BY(mu);
   // Inodes that the kernel forgot and that may be dropped, oldest first; checked again before they are.
   std::deque<InodeId> droppable ABSL_GUARDED_BY(mu);
@@ -123,12 +126,16 @@ class MountState {
   }
   void NothingFresh() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { all_not_fresh_ = stamp_; }
 
+  // Its dirty bytes are not needed any more.
+  void EndPromise(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { promises.NotDirty(std::exchange(inode.promised, 0)); }
+
   // Precondition: Droppable.
   void Drop(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     const auto it = inodes.find(ino);
     Inode& inode = *it->second;
     if (inode.last_op && !Planted(Plant::kTombstoneForgotten)) NotFresh(ino);
     SetHome(inode, InodeId{});
+    EndPromise(inode);
     if (inode.attr.nlink == 0) rights.Erase(ino);
     inodes.erase(it);
   }

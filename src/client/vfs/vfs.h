@@ -60,6 +60,8 @@ class Vfs final : public FsApi {
   void Reclaimed(uint64_t number);
   // Before each heartbeat. Files that were told as open because they had just been looked up, and were not opened: the server hears that.
   void BeforeBeat();
+  // After each that was answered: space that is not needed goes back.
+  void AfterBeat(const OpContext& ctx);
   // FENCE-1, as of Session::Events: the session is told what was taken from it while it was silent.
   Status TakenAway(const RenewReply& reply);
   Status BeforeSettle(const OpContext& ctx, SettleRequest& request);
@@ -280,7 +282,13 @@ class Vfs final : public FsApi {
   Result<bool> EnsureCapabilityKnown(const OpContext& ctx, Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void DropCapability(Inode& inode, Timestamp now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   OpenReply NewHandle(Inode& inode, int flags) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
-  Status CheckSpace(const OpContext& ctx, uint64_t bytes, uint64_t inodes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // --- vfs_space.cc: a disk with a quota (docs/quota.md)
+  // True: the range of the file may be written. False: the lock was given up, look again. kNoSpace.
+  Result<bool> EnsureSpace(const OpContext& ctx, InodeId ino, uint64_t offset, uint64_t length) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Status GetSpace(const OpContext& ctx, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Status Reserve(const OpContext& ctx, uint64_t more, uint64_t headroom, uint64_t message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void ReturnSpace(uint64_t message);
+  uint64_t Pending();
   static void AppendZeros(uint64_t length, std::vector<Buffer>& out);
   Status FsyncInode(const OpContext& ctx, InodeId ino);
   // What the kernel keeps of written files comes here before this returns.
@@ -298,7 +306,7 @@ class Vfs final : public FsApi {
 
   struct Counters {
     std::atomic<uint64_t> rpc_get_inode{0}, rpc_lookup{0}, rpc_read_dir{0}, rpc_get_extents{0}, rpc_get_xattrs{0},
-        rpc_stat_fs{0}, rpc_acquire{0}, rpc_apply_op{0}, rpc_read_once{0}, recalls{0}, read_bytes{0}, waits{0};
+        rpc_stat_fs{0}, rpc_acquire{0}, rpc_apply_op{0}, rpc_read_once{0}, rpc_reserve_space{0}, recalls{0}, read_bytes{0}, waits{0};
   };
 
   // First, because the lock that the others are guarded by is reached through it: wb_.state_.mu.
@@ -314,9 +322,8 @@ class Vfs final : public FsApi {
   InodeId root_ = kRootInode;
   // Until then what the kernel forgets is dropped at once (DropCaches).
   BootTime shrink_until_ ABSL_GUARDED_BY(wb_.state_.mu);
-  // Quota: what StatFs said last, and what was promised since.
-  uint64_t used_at_server_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
-  uint64_t promised_since_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
+  bool reserving_ ABSL_GUARDED_BY(wb_.state_.mu) = false;   // a call asks for space, others wait for it
+  uint64_t promises_at_beat_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
   // Acquire calls under way, by the order of their beginning.
   std::set<uint64_t> acquires_ ABSL_GUARDED_BY(wb_.state_.mu);
   uint64_t last_acquire_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;

@@ -245,7 +245,7 @@ Result<FsStats> Vfs::StatFs(const OpContext& ctx) {
     auto stats = env_.meta.StatFs(ctx, session_.id());
     if (stats.ok()) {
       // What is acknowledged here and not yet at the server counts as used.
-      const uint64_t dirty = std::min(wb_.dirty_bytes(), stats->free_bytes);
+      const uint64_t dirty = std::min(Pending(), stats->free_bytes);
       stats->used_bytes += dirty;
       stats->free_bytes -= dirty;
       return stats;

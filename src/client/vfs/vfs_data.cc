@@ -157,32 +157,6 @@ void Vfs::AppendZeros(uint64_t length, std::vector<Buffer>& out) {
   }
 }
 
-Status Vfs::CheckSpace(const OpContext& ctx, uint64_t bytes, uint64_t inodes) {
-  const uint64_t quota = session_.opened().disk.quota_bytes;
-  if (quota == 0) return Ok();
-  const uint64_t known = used_at_server_ + wb_.dirty_bytes() + promised_since_ + bytes;
-  if (known <= quota - std::min(quota, config_.dirty_limit_bytes / 64)) {
-    promised_since_ += bytes;
-    return Ok();
-  }
-  // Near the quota: only what the server has seen counts.
-  if (!ctx.may_block) return Code::kWouldBlock;
-  wb_.TakeAll();
-  ARCHIL_RETURN_IF_ERROR(wb_.MakeDurable(ctx, wb_.state_.log.last()));
-  Result<FsStats> stats = Code::kUnavailable;
-  {
-    ReleaseLock unlocked(wb_.state_.mu);
-    stats = env_.meta.StatFs(ctx, session_.id());
-  }
-  if (!stats.ok()) return stats.error();
-  used_at_server_ = stats->used_bytes;
-  promised_since_ = bytes;
-  if (used_at_server_ + wb_.dirty_bytes() + bytes > quota || (inodes > 0 && used_at_server_ >= quota)) {
-    return Error(Code::kNoSpace, "the disk's quota is used up");
-  }
-  return Ok();
-}
-
 Result<size_t> Vfs::Write(const OpContext& ctx, InodeId ino, uint64_t offset, std::string_view data, bool append,
                           bool kill_set_id) {
   MutexLock lock(wb_.state_.mu);
@@ -190,11 +164,8 @@ Result<size_t> Vfs::Write(const OpContext& ctx, InodeId ino, uint64_t offset, st
   bool room = false;
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    if (!room) {  // these may give the lock up
-      ARCHIL_RETURN_IF_ERROR(CheckSpace(ctx, data.size(), 0));
-      ARCHIL_RETURN_IF_ERROR(wb_.Throttle(ctx));
-      room = true;
-    }
+    if (!room) ARCHIL_RETURN_IF_ERROR(wb_.Throttle(ctx));  // may give the lock up
+    room = true;
     ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}));
     if (wb_.state_.Find(ino)->is_dir()) return Code::kIsDirectory;
     if (!wb_.state_.Find(ino)->is_file()) return Code::kInvalid;
@@ -205,6 +176,12 @@ Result<size_t> Vfs::Write(const OpContext& ctx, InodeId ino, uint64_t offset, st
     if (data.empty()) return size_t{0};
     ARCHIL_ASSIGN_OR_RETURN(const uint64_t writable, WritableBytes(at, data.size()));
     data = data.substr(0, writable);
+    ARCHIL_ENSURE(EnsureSpace(ctx, ino, at, data.size()));
+    if (wb_.state_.promises.counted()) {
+      const uint64_t adds = inode.map->Unallocated(at, data.size());
+      inode.promised += adds;
+      wb_.state_.promises.Dirty(adds);
+    }
     const uint64_t before = Writeback::MemoryOf(inode);
     inode.map->Write(at, data);
     inode.attr.size = std::max<uint64_t>(inode.attr.size, at + data.size());
@@ -305,11 +282,8 @@ Status Vfs::Fallocate(const OpContext& ctx, InodeId ino, FallocateMode mode, uin
   const bool keep = punch || mode == FallocateMode::kAllocateKeepSize || mode == FallocateMode::kZeroRangeKeepSize;
   MutexLock lock(wb_.state_.mu);
   Claim claim(wb_.state_);
-  bool room = punch;
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    if (!room) ARCHIL_RETURN_IF_ERROR(CheckSpace(ctx, length, 0));  // may give the lock up
-    room = true;
     ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kWrite}}));
     Inode* inode = wb_.state_.Find(ino);
     if (inode->is_dir()) return Code::kIsDirectory;
@@ -328,7 +302,9 @@ Status Vfs::Fallocate(const OpContext& ctx, InodeId ino, FallocateMode mode, uin
     if (!punch && op.length > kMaxAllocate) return Code::kNoSpace;
     if (op.length == 0) return Ok();  // wholly past the end with the size kept: nothing to show for it
     if (op.kind == ClearRangeOp::Kind::kAllocate) ARCHIL_ENSURE(EnsureChunks(ctx, *inode, offset, op.length));
+    if (!punch) ARCHIL_ENSURE(EnsureSpace(ctx, ino, offset, op.length));
     wb_.Take(*inode);
+    const uint64_t adds = punch ? 0 : inode->map->Unallocated(offset, op.length);
     op.now = NextTime();
     const uint64_t before = Writeback::MemoryOf(*inode);
     inode->map->Clear(offset, op.length, op.kind);
@@ -339,7 +315,7 @@ Status Vfs::Fallocate(const OpContext& ctx, InodeId ino, FallocateMode mode, uin
     ++inode->attr.change;
     if (inode->attr.nlink > 0 || inode->orphan) {
       SetAttrOp keep{.ino = ino, .fields = SetAttrOp::kMtime, .mtime = inode->attr.mtime, .now = op.now};
-      wb_.Log(std::move(op), {inode});
+      wb_.state_.promises.Logged(wb_.Log(std::move(op), {inode}), adds);
       if (config_.kernel_writeback) wb_.Log(std::move(keep), {inode});
     }
     return Ok();

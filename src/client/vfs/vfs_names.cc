@@ -49,7 +49,7 @@ Status Vfs::OpenRoot(const OpContext& ctx) {
     }
   }
   root_ = at;
-  used_at_server_ = session_.opened().disk.used_bytes;
+  if (session_.opened().disk.quota_bytes > 0) wb_.state_.promises.Count();
   ++wb_.state_.Find(root_)->lookups;  // the kernel never forgets the root
   return Ok();
 }
@@ -221,7 +221,6 @@ Result<Entry> Vfs::MakeNode(const OpContext& ctx, InodeId parent, std::string_vi
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(UsableForChange(ctx));
-    ARCHIL_RETURN_IF_ERROR(CheckSpace(ctx, 0, 1));
     InodeId ino;
     if (AtServer(parent, Right::kWrite)) {
       if (!ctx.may_block) return Code::kWouldBlock;

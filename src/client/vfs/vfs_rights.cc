@@ -154,6 +154,7 @@ Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const W
 // Its last name and handle are gone, on other mounts. Whoever still works in it or with it sees it without a name; it never comes back.
 void Vfs::Gone(Inode& inode) {
   inode.gone = inode.valid = true;
+  wb_.state_.EndPromise(inode);
   inode.attr.nlink = 0;
   inode.parent = InodeId{};
   wb_.state_.SetHome(inode, InodeId{});
@@ -208,6 +209,8 @@ void Vfs::OnMessage(const SessionMessage& message) {
   counters_.recalls.fetch_add(1);
   if (message.kind == SessionMessage::Kind::kRecallAlone) {
     RecallAlone(message);
+  } else if (message.kind == SessionMessage::Kind::kReturnSpace) {
+    ReturnSpace(message.number);
   } else {
     Recall(message);
   }

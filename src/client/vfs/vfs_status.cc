@@ -190,6 +190,7 @@ std::map<std::string, uint64_t> Vfs::Metrics() {
   m["rpc_acquire"] = counters_.rpc_acquire;
   m["rpc_apply_op"] = counters_.rpc_apply_op;
   m["rpc_read_once"] = counters_.rpc_read_once;
+  m["rpc_reserve_space"] = counters_.rpc_reserve_space;
   m["recalls"] = counters_.recalls;
   m["rpc_get_inode"] = counters_.rpc_get_inode;
   m["rpc_lookup"] = counters_.rpc_lookup;

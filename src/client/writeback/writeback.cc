@@ -122,10 +122,14 @@ void Writeback::Enqueue(Inode& inode, TakeId take, std::vector<DirtyRange> range
 }
 
 void Writeback::Take(Inode& inode) {
-  if (!inode.map || inode.map->dirty_bytes() == 0) return;
+  if (!inode.map) return;
+  const uint64_t promised = inode.promised;
+  state_.EndPromise(inode);
+  if (inode.map->dirty_bytes() == 0) return;
   const TakeId take = next_take_++;
   untaken_bytes_ -= std::min(untaken_bytes_, inode.map->dirty_bytes());
   Enqueue(inode, take, inode.map->Take(take, kMaxRange));
+  state_.promises.Logged(inode.last_op, promised);
 }
 
 void Writeback::TakeAll() {
@@ -157,6 +161,7 @@ void Writeback::TakeForCompaction() {
 
 void Writeback::Discard(Inode& inode) {
   const uint64_t before = MemoryOf(inode);
+  state_.EndPromise(inode);
   untaken_bytes_ -= std::min(untaken_bytes_, inode.map->dirty_bytes());
   if (const auto it = unfinished_.find(inode.ino()); it != unfinished_.end()) {
     std::vector<std::shared_ptr<Upload>> kept;
@@ -307,6 +312,7 @@ Status Writeback::CommitOnce(const OpContext& ctx, Seq target) {
       return Ok();
     }
     server_applied_ = batch_->last;
+    state_.promises.Told(reply->credit);
     counters.commits.fetch_add(1);
     counters.ops_sent.fetch_add(batch_->count);
   }

@@ -59,6 +59,7 @@ void Writeback::LogAgain(OpLog::LostOp& op) {
     seq = state_.log.Append(std::move(op.op));
   }
   last_change_ = seq;
+  state_.promises.Moved(op.seq, seq);
   if (Inode* inode = state_.Find(ino)) Touched(*inode, seq);
 }
 
@@ -81,6 +82,7 @@ bool Writeback::Lost(Seq seq) const {
 
 void Writeback::ForgetContent(Inode& inode) {
   if (!inode.map) return;
+  state_.EndPromise(inode);
   const uint64_t before = MemoryOf(inode);
   untaken_bytes_ -= std::min(untaken_bytes_, inode.map->dirty_bytes());
   inode.map = std::make_unique<FileMap>(false);

@@ -123,9 +123,28 @@ struct CommitRequest {
   std::string ops;  // EncodeOps
 };
 
+// What a session may still promise on a disk with a quota (docs/quota.md): the ops after `applied` may add `left` bytes. Of several the
+// one with the highest position is true.
+struct Credit {
+  Lsn position;  // 0: nothing is said
+  Seq applied;   // newest op of the session that is applied, and charged
+  uint64_t left = 0;
+};
+
 struct CommitReply {
   Seq applied;  // >= request.last
   Lsn position;
+  Credit credit;  // on a disk with a quota
+};
+
+// Sets the session's credit to something between the two, or to `wanted` if it has more.
+struct ReserveSpaceRequest {
+  SessionId session;
+  SessionKey key;
+  uint64_t id = 0;       // ascending in a session, from 1: one that is not above the newest changes nothing
+  uint64_t least = 0;    // bytes that ops after the newest applied one add, as far as they are promised or about to be
+  uint64_t wanted = 0;   // at least `least`
+  uint64_t message = 0;  // of the server (kReturnSpace), that this answers; 0: none
 };
 
 struct InodeInfo {
@@ -242,6 +261,7 @@ struct SessionMessage {
   enum class Kind : uint8_t {
     kRecall = 1,       // give up `ino`, except `keep`
     kRecallAlone = 2,  // others have come: name what you keep of everything
+    kReturnSpace = 3,  // others need space: make durable what you have promised, and return the rest of the credit
   };
   uint64_t number = 0;
   Kind kind = Kind::kRecall;
@@ -391,6 +411,9 @@ class MetaService {
   // Waits until nobody else holds WRITE on what is read. A regular file that a name showed counts as open for a moment,
   // as what a mount has just looked up under a right. kStale: the inode is gone; kNotDirectory.
   virtual Result<ReadOnceReply> ReadOnce(const OpContext& ctx, const ReadOnceRequest& request) = 0;
+  // Waits until others have returned what they do not need, if that is necessary. kNoSpace: `least` does not fit; kInvalid: the disk has no
+  // quota; kUnavailable: as for Acquire.
+  virtual Result<Credit> ReserveSpace(const OpContext& ctx, const ReserveSpaceRequest& request) = 0;
   virtual Result<InodeRange> AllocateInodes(const OpContext& ctx, SessionId session, SessionKey key) = 0;
   virtual Result<std::vector<SegmentGrant>> AllocateSegments(const OpContext& ctx, SessionId session, SessionKey key,
                                                              uint32_t count) = 0;

@@ -23,6 +23,7 @@ enum class Plant : uint8_t {
   kAnswerUnchecked,       // takes an answer about ops that are not applied; the client sends it before its commit
   kUncoveredOnce,         // what a grant does not cover is told once; the answer may be lost
   kCoveredBeforeReclaim,  // says `covered` of what an unclaimed session may hold
+  kCreditTwice,           // a reservation does not see what others have reserved
   // --- the client
   kAnswerBeforeDrop,      // answers a recall before the kernel has dropped
   kRecallOvertakesGrant,  // does not wait for a grant on its way, and believes it when it comes
@@ -38,6 +39,7 @@ enum class Plant : uint8_t {
   kMovedKeepsHome,        // a file that moved is covered by its old directory
   kWaitsForGrant,         // a recall waits for the grant that it ends without an end
   kFsyncLies,             // answers before anything is durable
+  kPromiseForgotten,      // bytes that were written do not count as promised until they are in the log
   kShortRead,             // a read that begins again keeps the length of its first try
 };
 

@@ -11,7 +11,7 @@ namespace archil {
 namespace {
 
 constexpr uint32_t kMagic = 0x474c5241;  // "ARLG"
-constexpr uint8_t kVersion = 3;
+constexpr uint8_t kVersion = 4;
 constexpr size_t kChecksumAt = 4 + 1 + 8 + 4;
 
 enum Kind : uint8_t {
@@ -26,6 +26,7 @@ enum Kind : uint8_t {
   kSegmentsDeleted = 9,
   kTaken = 10,
   kSettled = 11,
+  kSpaceReserved = 12,
   kServerOp = 40,
 };
 
@@ -57,6 +58,7 @@ void PutOpens(ByteWriter& w, const std::vector<CommitRecord::Open>& opens) {
 
 // The lowest version that can say it.
 uint8_t VersionOf(const LogRecord& record) {
+  if (std::holds_alternative<SpaceReservedRecord>(record)) return 4;
   if (std::holds_alternative<TakenRecord>(record) || std::holds_alternative<SettledRecord>(record) ||
       std::holds_alternative<ServerOpRecord>(record)) {
     return 3;
@@ -156,6 +158,12 @@ struct Encoder {
     PutOpens(w, r.opens);
     w.Varint(r.shown.value);
     w.Varint(r.removed.value);
+  }
+  void operator()(const SpaceReservedRecord& r) {
+    w.U8(kSpaceReserved);
+    w.Varint(r.session.value);
+    w.Varint(r.request);
+    w.Varint(r.credit);
   }
 };
 
@@ -320,6 +328,14 @@ Result<LogRecord> DecodeBody(uint8_t version, std::string_view body) {
       rec.taken = GetInodes(r);
       rec.last = Seq{r.Varint()};
       out = std::move(rec);
+      break;
+    }
+    case kSpaceReserved: {
+      SpaceReservedRecord rec;
+      rec.session = SessionId{r.Varint()};
+      rec.request = r.Varint();
+      rec.credit = r.Varint();
+      out = rec;
       break;
     }
     default: return Error(Code::kCorrupt, "log record of an unknown kind");

@@ -3,7 +3,7 @@
 //   frame = u32 magic ‖ u8 version ‖ u64 lsn ‖ u32 body length ‖ u64 checksum ‖ body
 //   body  = u8 kind ‖ fields
 // A version is written only for what a lower one cannot say. 2: an exclusive session, a commit with inodes open elsewhere. 3: what was
-// taken from a silent session, an operation applied at the server.
+// taken from a silent session, an operation applied at the server. 4: a credit.
 // The checksum covers all of the frame but itself. Frames follow each other without gaps; a frame may be split
 // over several appends but never over two segments. Applying a record is a pure function of it and the state (replay).
 // Pure; pinned by golden tests (docs/formats.md).
@@ -116,9 +116,16 @@ struct ServerOpRecord {
   InodeId removed;
 };
 
+// The session's credit is this from here on (docs/quota.md).
+struct SpaceReservedRecord {
+  SessionId session;
+  uint64_t request = 0;  // number of the session's call
+  uint64_t credit = 0;   // bytes
+};
+
 using LogRecord = std::variant<DiskCreatedRecord, SessionOpenedRecord, SessionEndedRecord, CommitRecord, RangeGrantedRecord,
                                SegmentsGrantedRecord, SegmentsReleasedRecord, SegmentsCondemnedRecord, SegmentsDeletedRecord, TakenRecord, SettledRecord,
-                               ServerOpRecord>;
+                               ServerOpRecord, SpaceReservedRecord>;
 
 inline constexpr size_t kLogFrameHeader = 4 + 1 + 8 + 4 + 8;
 inline constexpr size_t kMaxOpensBytes = 1 << 20;  // of a commit's record

@@ -291,10 +291,11 @@ Result<BranchRecord> DecodeBranch(std::string_view value) {
   return rec;
 }
 
-// Version 2 is written for exclusive sessions only.
+// Version 2 is written for exclusive sessions, version 3 for those that have reserved space.
 std::string Encode(const SessionRecord& rec) {
   const bool exclusive = rec.sharing == Sharing::kExclusive;
-  ByteWriter w = Begin(exclusive ? 2 : 1);
+  const bool reserved = rec.credit != 0 || rec.space_request != 0;
+  ByteWriter w = Begin(reserved ? 3 : exclusive ? 2 : 1);
   w.Varint(rec.id.value);
   w.U64(rec.key.hi);
   w.U64(rec.key.lo);
@@ -306,14 +307,18 @@ std::string Encode(const SessionRecord& rec) {
   w.Varint(rec.lease_ms);
   w.Varint(rec.applied.value);
   w.LengthPrefixed(rec.end_reason);
-  if (exclusive) w.U8(static_cast<uint8_t>(rec.sharing));
+  if (exclusive || reserved) w.U8(static_cast<uint8_t>(rec.sharing));
+  if (reserved) {
+    w.Varint(rec.credit);
+    w.Varint(rec.space_request);
+  }
   return Finish(w);
 }
 
 Result<SessionRecord> DecodeSession(std::string_view value) {
-  ARCHIL_ASSIGN_OR_RETURN(const std::string_view body, BodyOf(value, "session", 2));
+  ARCHIL_ASSIGN_OR_RETURN(const std::string_view body, BodyOf(value, "session", 3));
   ByteReader r(body);
-  const bool exclusive = value[0] == 2;
+  const bool reserved = value[0] == 3;
   SessionRecord rec;
   rec.id = SessionId{r.Varint()};
   rec.key.hi = r.U64();
@@ -326,9 +331,15 @@ Result<SessionRecord> DecodeSession(std::string_view value) {
   rec.lease_ms = r.Varint();
   rec.applied = Seq{r.Varint()};
   rec.end_reason = std::string(r.LengthPrefixed());
-  if (exclusive) rec.sharing = Sharing::kExclusive;
-  if (exclusive && r.U8() != static_cast<uint8_t>(Sharing::kExclusive)) return Damaged("session");
-  if (!r.done() || mode > 1 || state < 1 || state > 3 || !Valid(rec.opened)) return Damaged("session");
+  const uint8_t sharing = value[0] == 1 ? uint8_t{0} : r.U8();
+  if (value[0] == 2 && sharing != static_cast<uint8_t>(Sharing::kExclusive)) return Damaged("session");
+  rec.sharing = static_cast<Sharing>(sharing);
+  if (reserved) {
+    rec.credit = r.Varint();
+    rec.space_request = r.Varint();
+    if (rec.credit == 0 && rec.space_request == 0) return Damaged("session");
+  }
+  if (!r.done() || sharing > 1 || mode > 1 || state < 1 || state > 3 || !Valid(rec.opened)) return Damaged("session");
   rec.mode = static_cast<SessionMode>(mode);
   rec.state = static_cast<SessionRecord::State>(state);
   return rec;

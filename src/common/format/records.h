@@ -122,6 +122,8 @@ struct SessionRecord {
   Seq applied;
   std::string end_reason;
   Sharing sharing = Sharing::kShared;
+  uint64_t credit = 0;         // bytes that its commits may still add (docs/quota.md)
+  uint64_t space_request = 0;  // number of its newest reservation
   friend bool operator==(const SessionRecord&, const SessionRecord&) = default;
 };
 std::string Encode(const SessionRecord& r);

@@ -40,7 +40,7 @@ void ToProto(const SessionMessage& m, v1::SessionMessage* out) {
 
 Result<SessionMessage> FromProto(const v1::SessionMessage& in) {
   const int kind = in.kind();
-  if (kind < v1::MESSAGE_KIND_RECALL || kind > v1::MESSAGE_KIND_RECALL_ALONE) return Error(Code::kInvalid, fmt::format("message kind {}", kind));
+  if (kind < v1::MESSAGE_KIND_RECALL || kind > v1::MESSAGE_KIND_RETURN_SPACE) return Error(Code::kInvalid, fmt::format("message kind {}", kind));
   SessionMessage m;
   m.number = in.number();
   m.kind = static_cast<SessionMessage::Kind>(kind);
@@ -238,6 +238,28 @@ Result<ReclaimRequest> FromProto(const v1::ReclaimRequest& in) {
   request.finished_locks = in.finished_locks();
   ARCHIL_ASSIGN_OR_RETURN(request.locks, LocksFromProto(in.locks()));
   return request;
+}
+
+void ToProto(const Credit& credit, v1::Credit* out) {
+  out->set_position(credit.position.value);
+  out->set_applied(credit.applied.value);
+  out->set_left(credit.left);
+}
+
+Credit FromProto(const v1::Credit& in) { return {Lsn(in.position()), Seq(in.applied()), in.left()}; }
+
+void ToProto(const ReserveSpaceRequest& request, v1::ReserveSpaceRequest* out) {
+  out->set_session(request.session.value);
+  ToProto(request.key, out->mutable_key());
+  out->set_id(request.id);
+  out->set_least(request.least);
+  out->set_wanted(request.wanted);
+  out->set_message(request.message);
+}
+
+Result<ReserveSpaceRequest> FromProto(const v1::ReserveSpaceRequest& in) {
+  if (!in.has_key()) return Missing("key");
+  return ReserveSpaceRequest{SessionId(in.session()), FromProto(in.key()), in.id(), in.least(), in.wanted(), in.message()};
 }
 
 void ToProto(const SettleRequest& request, v1::SettleRequest* out) {

@@ -199,7 +199,15 @@ class MetaClient final : public MetaService {
     ToProto(in, &request);
     v1::CommitReply reply;
     ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::Commit, request, &reply));
-    return CommitReply{Seq(reply.applied()), Lsn(reply.position())};
+    return CommitReply{Seq(reply.applied()), Lsn(reply.position()), FromProto(reply.credit())};
+  }
+
+  Result<Credit> ReserveSpace(const OpContext& ctx, const ReserveSpaceRequest& in) override {
+    v1::ReserveSpaceRequest request;
+    ToProto(in, &request);
+    v1::ReserveSpaceReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::ReserveSpace, request, &reply));
+    return FromProto(reply.credit());
   }
 
   Result<ApplyOpReply> ApplyOp(const OpContext& ctx, const ApplyOpRequest& in) override {

@@ -130,6 +130,7 @@ Status Apply(Txn& txn, const SessionEndedRecord& r) {
   ARCHIL_RETURN_IF_ERROR(DropServerOps(txn, r.session, UINT64_MAX));
   session.state = r.fenced ? SessionRecord::State::kFenced : SessionRecord::State::kClosed;
   session.end_reason = r.reason;
+  session.credit = 0;
   txn.PutDisk(SessionTableKey(r.session), Encode(session));
   return ForgetOldSessions(txn);
 }
@@ -151,7 +152,7 @@ class RecordedOpens final : public OpenQuery {
 Status Apply(Txn& txn, const CommitRecord& r) {
   ARCHIL_ASSIGN_OR_RETURN(const std::vector<Op> ops, DecodeOps(r.ops));
   RecordedOpens opens(r.opens);
-  return ApplyCommit(txn, r.session, r.first, r.last, ops, nullptr, &opens);
+  return ApplyCommit(txn, r.session, r.first, r.last, ops, nullptr, &opens, nullptr);
 }
 
 Status Apply(Txn& txn, const ServerOpRecord& r) {
@@ -243,6 +244,14 @@ Status Apply(Txn& txn, const SettledRecord& r) {
   return Ok();
 }
 
+Status Apply(Txn& txn, const SpaceReservedRecord& r) {
+  ARCHIL_ASSIGN_OR_RETURN(SessionRecord session, LoadLiveSession(txn, r.session));
+  session.credit = r.credit;
+  session.space_request = r.request;
+  txn.PutDisk(SessionTableKey(r.session), Encode(session));
+  return Ok();
+}
+
 }  // namespace
 
 Status ApplyRecord(Txn& txn, const LogRecord& record) {
@@ -250,7 +259,7 @@ Status ApplyRecord(Txn& txn, const LogRecord& record) {
 }
 
 Status ApplyCommit(Txn& txn, SessionId session, Seq first, Seq last, const std::vector<Op>& ops, RightsCheck* rights,
-                   OpenQuery* opens) {
+                   OpenQuery* opens, SpaceUse* use) {
   ARCHIL_ASSIGN_OR_RETURN(SessionRecord rec, LoadLiveSession(txn, session));
   // A read-only session has files open as well, and closes them.
   const bool closes =
@@ -261,7 +270,20 @@ Status ApplyCommit(Txn& txn, SessionId session, Seq first, Seq last, const std::
   }
   ARCHIL_RETURN_IF_ERROR(txn.UseBranch(rec.branch));
   OpEnv env{txn, session, rights, opens};
+  // Charged in the same way when it is replayed; where nothing was reserved nothing is counted.
+  const bool charged = rec.credit != 0 || use != nullptr;
+  uint64_t before = 0;
+  if (charged) {
+    ARCHIL_ASSIGN_OR_RETURN(const CountersRecord* counters, txn.MutableCounters());
+    before = counters->bytes;
+  }
   ARCHIL_RETURN_IF_ERROR(ApplyOps(env, ops));
+  if (charged) {
+    ARCHIL_ASSIGN_OR_RETURN(const CountersRecord* counters, txn.MutableCounters());
+    const uint64_t added = counters->bytes > before ? counters->bytes - before : 0;
+    if (use != nullptr) *use = {added, added - std::min(rec.credit, added)};
+    rec.credit -= std::min(rec.credit, added);
+  }
   rec.applied = last;
   txn.PutDisk(SessionTableKey(session), Encode(rec));
   return Ok();

@@ -13,9 +13,15 @@ inline constexpr size_t kEndedSessionsKept = 64;  // to tell a late caller why i
 
 // Any record, its ops decoded here, rights not asked: for replay.
 Status ApplyRecord(Txn& txn, const LogRecord& record);
-// A commit whose ops are decoded already.
+// Bytes that a commit adds, and those of them for which its session had no credit.
+struct SpaceUse {
+  uint64_t added = 0;
+  uint64_t overdraft = 0;
+};
+// A commit whose ops are decoded already. What it adds is charged to the session's credit; `use` may be null.
 Status ApplyCommit(Txn& txn, SessionId session, Seq first, Seq last, const std::vector<Op>& ops, RightsCheck* rights,
-                   OpenQuery* opens);
+                   OpenQuery* opens,
+                   SpaceUse* use = nullptr);
 // An operation at the server; `ops` are the record's, decoded. The txn uses the session's branch. What it is to be
 // answered with.
 Result<ServerResultRecord> ApplyServerOp(Txn& txn, const ServerOpRecord& record, const std::vector<Op>& ops,

@@ -60,6 +60,7 @@ class Disk : public std::enable_shared_from_this<Disk> {
                Done<ApplyOpReply> done);
   void ReadOnce(ReadOnceRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket,
                 Done<ReadOnceReply> done);
+  void ReserveSpace(ReserveSpaceRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<Credit> done);
   // Answers what waits, with kUnavailable.
   void EndWaits();
   void AnswerRecall(SessionId session, SessionKey key, RecallAnswer answer, Done<bool> done);
@@ -137,6 +138,7 @@ class Disk : public std::enable_shared_from_this<Disk> {
   void CancelWait(DiskCore& core, uint64_t wait);
   // The table was asked about the state: false, and the disk steps down, if that could not be read.
   bool TreeIsGood(const StateTree& tree);
+  void StepDownSoon(const Error& cause);
   Result<AcquireReply> GrantReply(DiskCore& core, const AcquireRequest& request, const DelegationEffects::Granted& granted);
   Status BringAlong(DiskCore& core, const AcquireRequest& request, const Records& records, size_t bytes, AcquireReply& reply);
   static void MarkCovered(DiskCore& core, SessionId session, DirPage& page);
@@ -153,6 +155,17 @@ class Disk : public std::enable_shared_from_this<Disk> {
   bool AnswerServerWait(DiskCore& core, const DelegationEffects::Granted& granted);
   bool FailServerWait(DiskCore& core, uint64_t wait, const Error& error);
   void FailServerWaits(DiskCore& core, const Error& error);
+
+  // --- disk_space.cc
+  static Result<uint64_t> UsedBytes(DiskCore& core);
+  static Credit CreditOf(const DiskCore& core, const SessionRecord& session);
+  Status SetCredit(DiskCore& core, SessionId session, uint64_t request, uint64_t credit);
+  void LookAtSpace(DiskCore& core, BootTime now, DelegationEffects& out);
+  static BootTime NextSpaceLook(const DiskCore& core, BootTime now);
+  void EndSpace(DiskCore& core, SessionId session, const Error& error);
+  static void CancelSpaceWait(DiskCore& core, uint64_t wait, const Error& error);
+  static void FailSpaceWaits(DiskCore& core, const Error& error);
+  static Result<bool> MayOverdraw(DiskCore& core, Txn& txn, SessionId session);
 
   // --- disk_locks.cc
   // kUnavailable while another session of the branch may hold locks that are not known here. The session's branch.

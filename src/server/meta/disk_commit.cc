@@ -72,13 +72,15 @@ void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op
     ARCHIL_ASSIGN_OR_RETURN(SessionRecord * session, LiveSession(core, request.session, &request.key, received, Claim::kUnsettled));
     if (request.last <= session->applied && !Planted(Plant::kCommitTwice)) {
       ++host_.metrics.commits_repeated;
-      return CommitReply{session->applied, core.applied};
+      return CommitReply{session->applied, core.applied, CreditOf(core, *session)};
     }
     Txn txn(*core.kv);
     SessionRights rights(core.table, txn, request.session);
     AskedOpens opens(core.table, txn, request.session,
                      [&](InodeId ino) { return core.table.OpenElsewhere(session->branch, ino, request.session); });
-    if (const Status s = ApplyCommit(txn, request.session, request.first, request.last, ops, &rights, &opens); !s.ok()) {
+    SpaceUse use;
+    SpaceUse* const counted = core.disk.quota_bytes == 0 ? nullptr : &use;
+    if (const Status s = ApplyCommit(txn, request.session, request.first, request.last, ops, &rights, &opens, counted); !s.ok()) {
       ++host_.metrics.commits_refused;
       // The client does not know yet what was taken from it.
       if (s.code() == Code::kInvalid && core.table.Unsettled(request.session)) {
@@ -93,11 +95,20 @@ void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op
       }
       return known.error();
     }
+    if (use.overdraft > 0) {
+      ARCHIL_ASSIGN_OR_RETURN(const bool may, MayOverdraw(core, txn, request.session));
+      if (!may) {
+        ++host_.metrics.commits_refused;
+        return Error(Code::kInvalid, fmt::format("the commit adds {} bytes beyond the session's credit, and the quota has no room", use.overdraft));
+      }
+    }
     if (OpensSize(opens.said) > kMaxOpensBytes) return Error(Code::kTryAgain, "too many of the removed inodes are open elsewhere");
     const Seq last = request.last;
     const LogRecord record = CommitRecord{request.session, request.first, last, std::move(request.ops), std::move(opens.said)};
     ARCHIL_RETURN_IF_ERROR(WriteRecord(core, txn, record, [](Status) {}));
     session->applied = last;
+    session->credit -= std::min(session->credit, use.added);
+    core.space.Set(session->id, session->credit);
     ++host_.metrics.commits;
     host_.metrics.ops_applied += ops.size();
     TellTable(core, *session, ops);
@@ -108,10 +119,10 @@ void Disk::DoCommit(DiskCore& core, CommitRequest& request, const std::vector<Op
         }
       }
     }
-    return CommitReply{last, core.applied};
+    return CommitReply{last, core.applied, CreditOf(core, *session)};
   };
   Reply(core, Kind::kChange, done, commit());
-  if (core.table.Waiting()) Settle(core);
+  if (core.table.Waiting() || core.space.Waiting()) Settle(core);
   MaybeFlush(core);
 }
 

@@ -21,6 +21,7 @@
 #include "server/meta/log/log_writer.h"
 #include "server/meta/meta_server.h"
 #include "server/meta/metrics.h"
+#include "server/meta/delegation/space_book.h"
 #include "server/meta/store/records.h"
 
 namespace archil {
@@ -104,6 +105,9 @@ struct DiskCore {
   LockBook locks;
   std::map<WaiterId, LockWait> lock_waits;
   BootTime lock_look;  // from whoever is silent then and stands in the way of one its locks are taken
+  // Credits on a disk with a quota; calls that wait for one.
+  SpaceBook space;
+  std::map<uint64_t, std::function<void(Result<Credit>)>> space_waits;
   uint64_t records_shown = 0;  // of rights, in the gauge
 
   // Flushing: changes wait in `held` from the moment at which the state's end is fixed until it is on disk.

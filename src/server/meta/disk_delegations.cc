@@ -120,6 +120,7 @@ void Disk::CancelWait(DiskCore& core, uint64_t wait) {
     break;
   }
   CancelLockWait(core, wait, error);
+  CancelSpaceWait(core, wait, error);
   Settle(core);  // others stood behind it
 }
 
@@ -143,6 +144,7 @@ void Disk::FailWaits(DiskCore& core, const Error& error) {
   for (auto& [session, poll] : std::exchange(core.polls, {})) poll.done(error);
   core.poll_ends.clear();
   FailLockWaits(core, error);
+  FailSpaceWaits(core, error);
 }
 
 BootTime Disk::LookIfDue(BootTime now) {
@@ -165,6 +167,7 @@ void Disk::WakeForWaits(DiskCore& core) {
   BootTime next = core.table.NextLook();
   if (!core.poll_ends.empty()) next = std::min(next, core.poll_ends.begin()->first);
   next = std::min(next, NextLockLook(core));
+  next = std::min(next, NextSpaceLook(core, host_.Now()));
   if (next == BootTime::Infinite()) return;
   next = std::max(next, host_.Now() + kShortestWake);
   look_at_ns_.store(absl::ToInt64Nanoseconds(next.since_boot));
@@ -175,8 +178,12 @@ void Disk::WakeForWaits(DiskCore& core) {
 
 bool Disk::TreeIsGood(const StateTree& tree) {
   if (tree.status().ok()) return true;
-  strand_->Post([self = shared_from_this(), s = tree.status()] { self->StepDown(s.error()); });
+  StepDownSoon(tree.status().error());
   return false;
+}
+
+void Disk::StepDownSoon(const Error& cause) {
+  strand_->Post([self = shared_from_this(), cause] { self->StepDown(cause); });
 }
 
 void Disk::Settle(DiskCore& core) {
@@ -199,6 +206,7 @@ void Disk::Settle(DiskCore& core) {
     ApplyReady(core, ready);
   }
   LookAtLocks(core, now, effects);
+  LookAtSpace(core, now, effects);
   Do(core, effects);
   AnswerPolls(core, now);
   // The state may not change while it is being flushed.

@@ -85,6 +85,7 @@ Status LoadSessions(const DiskHost& host, DiskCore& core) {
       // What they hold is not in the log: they are to say it.
       const Lease lease{now, absl::Milliseconds(static_cast<int64_t>(rec->lease_ms))};
       core.table.Add({rec->id, rec->branch, rec->mode, rec->sharing, rec->client_name, lease}, FirstNumber(core.epoch), DelegationTable::Birth::kUnclaimed);
+      core.space.Set(rec->id, rec->credit);
     }
     core.sessions[rec->id] = std::move(*rec);
     return true;

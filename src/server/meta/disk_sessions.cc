@@ -75,6 +75,8 @@ Status Disk::EndSession(DiskCore& core, SessionId session, bool fenced, std::str
   Do(core, effects);
   SessionRecord& rec = core.sessions[session];
   EndLocks(core, session, rec.branch, Error(Code::kFenced, fmt::format("session {:x} has ended: {}", session.value, reason)));
+  EndSpace(core, session, Error(Code::kFenced, fmt::format("session {:x} has ended: {}", session.value, reason)));
+  rec.credit = 0;
   core.server_ops.erase(session);
   SettleSoon();
   rec.state = fenced ? SessionRecord::State::kFenced : SessionRecord::State::kClosed;

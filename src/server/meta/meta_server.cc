@@ -178,6 +178,15 @@ class MetaServerImpl final : public MetaServer {
     return CallWaiting<ApplyOpReply>(ctx, Effect::kChange,
                                      [&](auto ticket, auto done) { ApplyOpAsync(ctx, request, ticket, done); });
   }
+  Result<Credit> ReserveSpace(const OpContext& ctx, const ReserveSpaceRequest& request) override {
+    return CallWaiting<Credit>(ctx, Effect::kChange, [&](auto ticket, auto done) { ReserveSpaceAsync(ctx, request, ticket, done); });
+  }
+  void ReserveSpaceAsync(const OpContext& ctx, const ReserveSpaceRequest& request, std::shared_ptr<WaitTicket> ticket,
+                         std::function<void(Result<Credit>)> done) override {
+    auto disk = BySession(request.session);
+    if (!disk.ok()) return done(disk.error());
+    (*disk)->ReserveSpace(request, WaitUntil(ctx), ticket, std::move(done));
+  }
   Result<ReadOnceReply> ReadOnce(const OpContext& ctx, const ReadOnceRequest& request) override {
     return CallWaiting<ReadOnceReply>(ctx, Effect::kNone,
                                       [&](auto ticket, auto done) { ReadOnceAsync(ctx, request, ticket, done); });

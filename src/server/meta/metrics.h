@@ -28,6 +28,9 @@ struct MetaMetrics {
   std::atomic<uint64_t> recall_answers{0};
   std::atomic<uint64_t> silent_ended{0};
   std::atomic<uint64_t> silent_taken{0};
+  std::atomic<uint64_t> space_reservations{0};
+  std::atomic<uint64_t> space_asked{0};    // sessions, to return what they do not need
+  std::atomic<uint64_t> space_refused{0};  // kNoSpace
   std::atomic<uint64_t> settles{0};
   std::atomic<uint64_t> reclaims{0};
   std::atomic<uint64_t> rights_granted{0};

@@ -241,6 +241,15 @@ std::vector<SessionMessage> DelegationTable::Poll(SessionId session, uint64_t af
   return out;
 }
 
+uint64_t DelegationTable::Tell(SessionId session, SessionMessage message, DelegationEffects& out) {
+  Session* s = Live(session);
+  if (s == nullptr) return 0;
+  message.number = ++s->number;
+  s->outbox[message.number] = message;
+  out.told.insert(session);
+  return message.number;
+}
+
 void DelegationTable::ForgetRecall(Session& session, InodeId ino) {
   const auto it = session.recalls.find(ino);
   if (it == session.recalls.end()) return;

@@ -175,6 +175,8 @@ class DelegationTable {
   // --- what sessions say
   // Messages above `after` without an answer, at most `limit`; those at or below are forgotten.
   std::vector<SessionMessage> Poll(SessionId session, uint64_t after, size_t limit);
+  // Another message for it, which nothing here waits for; its number. 0: there is no such session.
+  uint64_t Tell(SessionId session, SessionMessage message, DelegationEffects& out);
   // kTryAgain if it has too much open; nothing happened then.
   Status Answer(SessionId session, const RecallAnswer& answer, Tree& tree, BootTime now);
   Status GiveBack(SessionId session, const std::vector<InodeId>& inodes, const std::vector<InodeId>& opens, Tree& tree);

@@ -237,7 +237,20 @@ class MetaHandlers final : public v1::Meta::CallbackService {
       }
       reply->set_applied(result->applied.value);
       reply->set_position(result->position.value);
+      if (result->credit.position.value != 0) ToProto(result->credit, reply->mutable_credit());
       reactor->Finish(grpc::Status::OK);
+    });
+    return reactor;
+  }
+
+  Reactor* ReserveSpace(Call* call, const v1::ReserveSpaceRequest* request, v1::ReserveSpaceReply* reply) override {
+    auto* reactor = new Waiting;
+    auto in = FromProto(*request);
+    if (!in.ok()) return reactor->Answer(in.error());
+    server_.ReserveSpaceAsync(ContextOf(*call), *in, reactor->ticket(), [reactor, reply](Result<Credit> result) {
+      if (!result.ok()) return (void)reactor->Answer(result.error());
+      ToProto(*result, reply->mutable_credit());
+      reactor->Answer(Ok());
     });
     return reactor;
   }

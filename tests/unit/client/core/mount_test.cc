@@ -332,37 +332,5 @@ TEST_F(MountTest, ASecondMountIsRefusedAndTheFencedOneAnswersErrors) {
   EXPECT_TRUE((*second)->Close(OpContext{}).ok());
 }
 
-TEST_F(MountTest, QuotaStopsWritersAndLosesNothing) {
-  ASSERT_TRUE(mount_->Close(OpContext{}).ok());
-  mount_.reset();
-  ASSERT_TRUE(cluster_.meta().CreateDisk(OpContext{}, "small", 8 << 20).ok());
-  MountConfig config;
-  config.disk = "small";
-  auto mount = Mount::Open(MountEnv{RealScheduler(), *random_, cluster_.meta(), cluster_.data()}, config);
-  ASSERT_TRUE(mount.ok()) << mount.error().ToString();
-  FsApi& small = (*mount)->fs();
-  const auto made = small.Create(OpContext{}, kRootInode, "f", 0644, O_RDWR);
-  ASSERT_TRUE(made.ok());
-  uint64_t written = 0;
-  Code code = Code::kOk;
-  const std::string block(256 * 1024, 'q');
-  while (written < (16u << 20)) {
-    const auto wrote = small.Write(OpContext{}, made->entry.attr.ino, written, block, false, false);
-    code = wrote.code();
-    if (!wrote.ok()) break;
-    written += *wrote;
-  }
-  EXPECT_EQ(code, Code::kNoSpace);
-  EXPECT_GE(written, 7u << 20);
-  EXPECT_LE(written, 8u << 20);
-  EXPECT_TRUE(small.Sync(OpContext{}).ok());
-  EXPECT_EQ(small.GetAttr(OpContext{}, made->entry.attr.ino)->attr.size, written);
-  ASSERT_TRUE(small.Unlink(OpContext{}, kRootInode, "f").ok());
-  small.Release(made->entry.attr.ino, made->open.handle);
-  ASSERT_TRUE(small.Sync(OpContext{}).ok());
-  EXPECT_TRUE(small.Create(OpContext{}, kRootInode, "g", 0644, O_RDWR).ok()) << "space came back";
-  EXPECT_TRUE((*mount)->Close(OpContext{}).ok());
-}
-
 }  // namespace
 }  // namespace archil

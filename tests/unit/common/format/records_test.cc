@@ -41,6 +41,10 @@ TEST(RecordsGoldenTest, SoAreThoseOfVersionTwo) {
   EXPECT_EQ(Lines(SampleRecordsV2()), Golden("records_v2.hex"));
   EXPECT_EQ(Lines(SampleLogRecordsV2()), Golden("log_v2.hex"));
 }
+TEST(RecordsGoldenTest, SoAreThoseOfCredits) {
+  EXPECT_EQ(Lines(SampleRecordsV3()), Golden("records_v3.hex"));
+  EXPECT_EQ(Lines(SampleLogRecordsV4()), Golden("log_v4.hex"));
+}
 TEST(RecordsGoldenTest, SoAreThoseOfVersionThree) { EXPECT_EQ(Lines(SampleLogRecordsV3()), Golden("log_v3.hex")); }
 
 TEST(RecordsGoldenTest, SoAreThoseOfOperationsAtTheServer) {
@@ -50,7 +54,7 @@ TEST(RecordsGoldenTest, SoAreThoseOfOperationsAtTheServer) {
 std::vector<Sample> AllSamples() {
   std::vector<Sample> all;
   for (const auto& samples : {SampleRecords(), SampleLogRecords(), SampleRecordsV2(), SampleLogRecordsV2(),
-                              SampleRecordsServerOps(), SampleLogRecordsV3()}) {
+                              SampleRecordsServerOps(), SampleLogRecordsV3(), SampleRecordsV3(), SampleLogRecordsV4()}) {
     all.insert(all.end(), samples.begin(), samples.end());
   }
   return all;
