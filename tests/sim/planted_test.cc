@@ -23,7 +23,10 @@ struct Bug {
   int seeds = 150;
 };
 
-void Quiet(SimSetup& s) { s.cut_short = s.cut_long = s.crash_client = s.crash_meta = s.stop_meta = s.crash_data = 0; }
+void Quiet(SimSetup& s) {
+  s.cut_short = s.cut_long = s.crash_client = s.crash_meta = s.stop_meta = s.crash_data = 0;
+  s.quota = 0;
+}
 void Restarts(SimSetup& s) {
   Quiet(s);
   s.crash_meta = 100;

@@ -154,6 +154,7 @@ Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const W
 // Its last name and handle are gone, on other mounts. Whoever still works in it or with it sees it without a name; it never comes back.
 void Vfs::Gone(Inode& inode) {
   inode.gone = inode.valid = true;
+  inode.orphan = inode.told_open = false;  // no server knows of it, whatever was said
   wb_.state_.EndPromise(inode);
   inode.attr.nlink = 0;
   inode.parent = InodeId{};
