@@ -25,7 +25,7 @@ namespace archil::cli {
 namespace {
 
 constexpr std::string_view kUsage =
-    "archil mount DISK[@BRANCH][:/SUBDIR] MOUNTPOINT [--server HOST:PORT] [--read-only] [--exclusive [--force] [--kernel-writeback] | --conditional] [--foreground] "
+    "archil mount DISK[@BRANCH][:/SUBDIR] MOUNTPOINT [--server HOST:PORT] [--read-only] [--exclusive [--force] [--kernel-writeback] | --conditional] [--no-name-cache] [--foreground] "
     "[--cache-mb N] [--flush-after 1s] [--flush-ops N] [--lease 15s] [--recovery-dir DIR] [--log-level debug|info|warning|error] [--log-file PATH]";
 
 // DISK[@BRANCH][:/SUBDIR]
@@ -80,6 +80,7 @@ Status ParsePlan(const Args& args, MountPlan* plan) {
   config.recovery_dir = args.Has("recovery-dir") ? args.Get("recovery-dir") : LostDir();
   if (!config.recovery_dir.empty()) config.recovery_dir = LexicalPath(config.recovery_dir);
   ARCHIL_ASSIGN_OR_RETURN(const uint64_t poll_us, args.GetNumber("poll-us", 50));
+  plan->no_name_cache = args.Has("no-name-cache");
   plan->poll_for = absl::Microseconds(poll_us > 1000 ? 1000 : poll_us);
   return Ok();
 }
@@ -178,7 +179,7 @@ int Serve(MountPlan plan, const std::function<void(const Report&)>& report) {
 
 int MountCommand(const Argv& argv) {
   const Result<Args> args =
-      Args::Parse(argv, {{"server"}, {"read-only", false}, {"exclusive", false}, {"conditional", false}, {"force", false}, {"kernel-writeback", false}, {"foreground", false}, {"cache-mb"}, {"flush-after"}, {"flush-ops"},
+      Args::Parse(argv, {{"server"}, {"read-only", false}, {"exclusive", false}, {"conditional", false}, {"force", false}, {"kernel-writeback", false}, {"no-name-cache", false}, {"foreground", false}, {"cache-mb"}, {"flush-after"}, {"flush-ops"},
                          {"lease"}, {"recovery-dir"}, {"log-level"}, {"log-file"}, {"poll-us"}}, 2, 2);
   if (!args.ok()) return Refuse(kExitUsage, args.error().message(), kUsage);
   MountPlan plan;

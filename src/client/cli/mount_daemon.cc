@@ -111,6 +111,7 @@ Refusal MountDaemon::MountKernel() {
   options.read_only = plan_.config.read_only;
   options.poll_for = plan_.poll_for;
   options.personality = plan_.FusePersonality();
+  options.no_name_cache = plan_.no_name_cache;
   fuse_ = FuseMount::Create(scheduler_, options);
   mount_->SetKernelCache(&fuse_->kernel_cache());
   const Status started = fuse_->Start(mount_->fs());

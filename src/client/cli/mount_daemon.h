@@ -23,6 +23,7 @@ struct MountPlan {
   LogLevel log_level = LogLevel::kInfo;
   MountConfig config;
   absl::Duration poll_for = absl::Microseconds(50);
+  bool no_name_cache = false;
 
   Personality FusePersonality() const {
     if (config.sharing == Sharing::kShared) return Personality::kShared;

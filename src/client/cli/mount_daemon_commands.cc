@@ -107,6 +107,7 @@ Json MountDaemon::StatusJson() {
   Json kernel;
   kernel.Set("connection", static_cast<uint64_t>(fuse_->connection()));
   kernel.Set("init_flags", std::move(flags));
+  kernel.Set("keeps_names", fuse_->keeps_names());
   j.Set("fuse", std::move(kernel));
   return j;
 }

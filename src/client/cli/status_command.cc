@@ -43,6 +43,9 @@ void PrintStatus(const Json& s) {
   }
   line("cache", fmt::format("{} of at most {}, {} inodes", HumanBytes(s.GetNumber("cache_bytes")),
                             HumanBytes(s.GetNumber("cache_limit_bytes")), s.GetNumber("inodes")));
+  if (const Json* fuse = s.Find("fuse"); fuse != nullptr && !fuse->GetBool("keeps_names")) {
+    line("kernel", "keeps no names and asks for each again: slower (Linux before 6.16, or --no-name-cache)");
+  }
   line("since", fmt::format("{} (daemon {})", s.GetString("since"), s.GetNumber("pid")));
   if (const std::string log = s.GetString("log_file"); !log.empty()) line("log", log);
 }

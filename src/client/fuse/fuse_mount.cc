@@ -77,6 +77,7 @@ class FuseMountImpl final : public FuseMount {
   void Stop() override;
   std::map<std::string, uint64_t> Metrics() override;
   std::vector<std::string> InitFlags() override { return InitFlagNames(init_flags_.load()); }
+  bool keeps_names() override { return session_.keeps_names(); }
   uint32_t connection() override { return connection_.load(); }
 
  private:
@@ -107,7 +108,6 @@ class FuseMountImpl final : public FuseMount {
   std::atomic<uint64_t> poll_hits_{0};
   uint64_t offered_ = 0;  // by the kernel at INIT; the reader's
   std::atomic<bool> in_init_{false};
-  std::atomic<bool> told_old_kernel_{false};
 
   Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
@@ -268,16 +268,13 @@ ssize_t FuseMountImpl::Send(int fd, iovec* iov, int count) {
 
 void FuseMountImpl::Deliver(const KernelNotifier::Item& item) {
   if (item.all_names) {
+    if (!session_.keeps_names()) return;
     // libfuse 3.14 does not know this one (Linux 6.16, FUSE 7.44). It does not wait for anything.
     fuse_out_header header = {};
     header.len = sizeof(header);
     header.error = kNotifyIncEpoch;
     iovec iov = {&header, sizeof(header)};
-    // Silence would be stale names for whoever shares the disk.
-    if (Send(fd_, &iov, 1) < 0 && errno == EINVAL && !told_old_kernel_.exchange(true)) {
-      LogError("fuse.names_not_dropped", {{"mountpoint", options_.mountpoint},
-                                          {"remedy", "sharing a disk needs Linux 6.16 or newer: mount with --exclusive on this machine"}});
-    }
+    if (Send(fd_, &iov, 1) < 0 && errno != ENOENT) LogError("fuse.names_not_dropped", {{"mountpoint", options_.mountpoint}, {"errno", errno}});
     return;
   }
   const fuse_ino_t node = session_.NodeOf(item.ino);

@@ -29,6 +29,9 @@ struct FuseOptions {
   absl::Duration poll_for = absl::Microseconds(50);
   // Exclusive: `fs` must take what is referenced for open (MountConfig::references_are_opens).
   Personality personality = Personality::kShared;
+  // The kernel is given no name to keep and asks for each again. A shared mount does that by itself on a kernel that cannot be told to
+  // drop them all without waiting (before Linux 6.16).
+  bool no_name_cache = false;
   size_t max_lock_waiters = 1024;  // locks that may be waited for at the same time, a thread each; then ENOLCK
   size_t max_workers = 64;
   absl::Duration worker_idle_end = absl::Seconds(10);
@@ -63,6 +66,8 @@ class FuseMount {
   virtual std::map<std::string, uint64_t> Metrics() = 0;
   // Flags agreed with the kernel at INIT, by name.
   virtual std::vector<std::string> InitFlags() = 0;
+  // The kernel keeps names. Known when Start has returned.
+  virtual bool keeps_names() = 0;
   // Number of the kernel's connection, as below /sys/fs/fuse/connections; 0 if unknown.
   virtual uint32_t connection() = 0;
 };

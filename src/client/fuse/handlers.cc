@@ -25,7 +25,7 @@ bool Lookup(Session& s, fuse_req_t req, const OpContext& ctx, InodeId parent, Vi
     // Inode 0 with a timeout is an absence that the kernel may remember.
     fuse_entry_param absent = {};
     absent.entry_timeout = Seconds(s.fs().NegativeTtl(parent));
-    if (absent.entry_timeout == 0) return ReplyError(req, Code::kNotFound);
+    if (absent.entry_timeout == 0 || !s.keeps_names()) return ReplyError(req, Code::kNotFound);
     fuse_reply_entry(req, &absent);
     return true;
   }
@@ -474,7 +474,8 @@ void OnRemoveXattr(fuse_req_t req, fuse_ino_t ino, const char* name) {
 
 void OnStatFs(fuse_req_t req, fuse_ino_t) { SessionOf(req).Run(req, StatFs); }
 
-void OnInit(void*, fuse_conn_info* conn) {
+void OnInit(void* session, fuse_conn_info* conn) {
+  static_cast<Session*>(session)->Negotiated(conn->proto_minor);
   // Flags are settled when the reply leaves (CorrectInitReply); here only what libfuse itself acts on.
   conn->want &= ~(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE | FUSE_CAP_WRITEBACK_CACHE |
                   FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS);

@@ -13,6 +13,9 @@
 
 namespace archil {
 
+// FUSE 7.44 (Linux 6.16) has FUSE_NOTIFY_INC_EPOCH.
+inline constexpr uint32_t kMinorWithEpochs = 44;
+
 // Opcodes above this are counted together as "other".
 inline constexpr uint32_t kMaxOpcode = 63;
 

@@ -42,7 +42,7 @@ fuse_entry_param EntryParamOf(const Session& session, const Entry& entry) {
   e.ino = session.NodeOf(entry.attr.ino);
   e.attr = StatOf(entry.attr);
   e.attr_timeout = Seconds(entry.attr_ttl);
-  e.entry_timeout = Seconds(entry.entry_ttl);
+  e.entry_timeout = session.keeps_names() ? Seconds(entry.entry_ttl) : 0;
   return e;
 }
 

@@ -87,6 +87,11 @@ class Session {
   WorkerPool& lock_pool() { return lock_pool_; }
   size_t lock_waiters() const { return lock_waiters_.load(); }
   Personality personality() const { return personality_; }
+  bool keeps_names() const { return keeps_names_.load(std::memory_order_relaxed); }
+  // INIT: the protocol that the kernel speaks.
+  void Negotiated(uint32_t minor) {
+    if (personality_ == Personality::kShared && minor < kMinorWithEpochs) keeps_names_.store(false, std::memory_order_relaxed);
+  }
   uint64_t upcalls(uint32_t opcode) const { return upcalls_[opcode].load(std::memory_order_relaxed); }
   uint64_t handed_over() const { return handed_over_.load(std::memory_order_relaxed); }
 
@@ -124,6 +129,7 @@ class Session {
   void* const owner_;
   const Personality personality_;
   const size_t max_lock_waiters_;
+  std::atomic<bool> keeps_names_;
   FsApi* fs_ = nullptr;
   InodeId root_;
   RequestPeek current_;  // the reader's
