@@ -121,7 +121,9 @@ TEST_P(Shared, EveryMountSeesWhatTheOthersDid) {
   EXPECT_GT(totals.failed, 0u);
   EXPECT_GT(totals.acquires, 50u);
   EXPECT_GT(totals.recalls, 50u);
-  if (at_server) EXPECT_GT(totals.server_ops, 50u);
+  if (at_server) {
+    EXPECT_GT(totals.server_ops, 50u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Shared,

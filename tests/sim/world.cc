@@ -52,6 +52,7 @@ class World {
     options.meta.recall_grace = absl::Seconds(2);
     options.meta.min_lease = absl::Milliseconds(100);
     options.meta.flush_interval = absl::Seconds(3);
+    options.meta.rights_kept = setup_.rights_kept;
     options.on_disk_step = [this](MemFiles::Call call) {
       if (call == MemFiles::Call::kSync) scheduler_.Sleep(absl::Microseconds(random_.Below(800)));
     };
@@ -477,6 +478,7 @@ SimSetup SetupOf(uint64_t seed) {
     case 4: s.crash_meta = 20, s.stop_meta = 20, s.cut_long = 20, s.crash_client = 20, s.crash_data = 20; break;
     default: s.crash_meta = 50, s.crash_client = 50; break;
   }
+  if (random->Below(4) == 0) s.rights_kept = 1 + random->Below(3);
   if (random->Below(3) == 0) s.quota = 5 + random->Below(30);
   return s;
 }

@@ -25,6 +25,7 @@ struct SimSetup {
   absl::Duration lease = absl::Seconds(2);
   uint64_t inode_limit = 1'000'000;
   uint64_t cache_bytes = 1 << 20;
+  size_t rights_kept = 1'000'000;  // of a client, before the server wants the oldest back
   uint64_t quota = 0;  // bytes; files have some 40 at most. 0: none
   absl::Duration flush_after = absl::Milliseconds(200);
   NetworkTuning network;                           // while a round runs

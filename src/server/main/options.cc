@@ -27,6 +27,7 @@ constexpr std::string_view kUsage =
   --advertise HOST:PORT  the address that clients get, needed if --listen is 0.0.0.0 or [::]
   --object-store file:PATH  where sealed segments go; default DIR/objects
   --lease SECONDS      how long a silent client keeps its session; default 15
+  --rights-kept N      rights that a mount may hold before its oldest are recalled; default 262144
   --contended-after N  a directory recalled so often within a second is worked on at the server; default 10, 0: never
   --log-level LEVEL    debug, info, warning, error or off; default info
   --log-file PATH      default: standard error
@@ -126,6 +127,11 @@ Status SetOption(const std::string& name, const std::string& value, ServerOption
     options->object_dir = value.substr(kScheme.size());
   } else if (name == "lease" && options->role != Role::kData) {
     ARCHIL_ASSIGN_OR_RETURN(options->lease, ParseLease(value));
+  } else if (name == "rights-kept" && options->role != Role::kData) {
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options->rights_kept);
+    if (error != std::errc() || end != value.data() + value.size() || options->rights_kept == 0) {
+      return Wrong(fmt::format("--rights-kept {}: a number from 1 is needed", value));
+    }
   } else if (name == "contended-after" && options->role != Role::kData) {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), options->contended_after);
     if (error != std::errc() || end != value.data() + value.size() || options->contended_after > 1'000'000) {

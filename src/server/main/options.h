@@ -23,6 +23,7 @@ struct ServerOptions {
   std::vector<DataServerInfo> data_servers;  // role meta
   std::string object_dir;  // --object-store file:PATH; roles all and data
   absl::Duration lease = absl::Seconds(15);
+  uint64_t rights_kept = 256 << 10;
   uint32_t contended_after = 10;
   LogConfig log;
 };

@@ -81,6 +81,7 @@ Result<std::unique_ptr<MetaServer>> OpenMeta(const ServerOptions& options, DataS
   config.dir = JoinPath(options.dir, "meta");
   config.default_lease = options.lease;
   config.contended_after = options.contended_after;
+  config.rights_kept = options.rights_kept;
   auto server = MetaServer::Open({RealScheduler(), RealRandom(), RealFiles(), ProcessFaults(), data, OpenRocksKvStore}, config);
   if (!server.ok()) return Explain(server.error(), "metadata in", config.dir);
   return server;

@@ -60,7 +60,7 @@ struct ServerOps {
 
 struct DiskCore {
   explicit DiskCore(const MetaServerConfig& config)
-      : table(DelegationLimits{.recall_grace = config.recall_grace, .keep_silent = config.keep_silent, .contended_after = config.contended_after}) {}
+      : table(DelegationLimits{.recall_grace = config.recall_grace, .keep_silent = config.keep_silent, .rights_kept = config.rights_kept, .contended_after = config.contended_after}) {}
 
   std::shared_ptr<KvStore> kv;  // owners: the core, and background work that reads or flushes it
   std::unique_ptr<LogWriter> log;

@@ -52,6 +52,7 @@ struct MetaServerConfig {
   // A directory that was recalled so often within a second is contended until its sessions have left each other alone
   // for a second: its operations are applied at the server. 0: never.
   uint32_t contended_after = 10;
+  size_t rights_kept = 256 << 10;  // of a session: beyond it the oldest are recalled
   uint64_t total_bytes = 0;  // capacity that statfs shows for disks without quota; 0: 1 PiB
 };
 

@@ -94,7 +94,7 @@ void DelegationTable::Cancel(uint64_t id) {
 }
 
 bool DelegationTable::Waiting() const {
-  return std::any_of(branches_.begin(), branches_.end(), [](const auto& b) { return !b.second.requests.empty(); });
+  return std::any_of(branches_.begin(), branches_.end(), [](const auto& b) { return !b.second.requests.empty() || !b.second.book.crowded().empty(); });
 }
 
 BootTime DelegationTable::NextLook() const {
@@ -113,7 +113,10 @@ BootTime DelegationTable::NextLook() const {
 }
 
 void DelegationTable::Look(Tree& tree, BootTime now, DelegationEffects& out) {
-  for (auto& [id, branch] : branches_) LookAt(id, branch, tree, now, out);
+  for (auto& [id, branch] : branches_) {
+    LookAt(id, branch, tree, now, out);
+    Trim(branch, tree, now, out);
+  }
 }
 
 void DelegationTable::LookAt(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out) {

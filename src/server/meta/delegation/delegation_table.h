@@ -72,6 +72,7 @@ struct DelegationLimits {
   size_t pending = 256;               // requests of a session that wait
   size_t recalls = 65536;             // unanswered ones of a session; more are sent after answers
   size_t rights = 4 << 20;            // records of a session: no new grant beyond
+  size_t rights_kept = 256 << 10;     // ... beyond it the oldest are recalled
   size_t opens = 1 << 20;             // of a session
   uint32_t contended_after = 10;      // see Contention
 };
@@ -168,7 +169,7 @@ class DelegationTable {
   void Cancel(uint64_t id);
   // Grants, recalls and fails what can be now.
   void Look(Tree& tree, BootTime now, DelegationEffects& out);
-  bool Waiting() const;
+  bool Waiting() const;  // somebody waits, or has too much
   // When Look is to be called at the latest; Infinite: never.
   BootTime NextLook() const;
 
@@ -234,6 +235,7 @@ class DelegationTable {
     uint64_t alone_recall = 0;          // message; 0: none
     BootTime owing_since;               // the oldest of them, or the newest progress
     uint64_t progress = 0;
+    InodeId trimmed_to;                 // where the search for old rights goes on
     std::map<uint64_t, SessionMessage> outbox;
     std::set<InodeId> opens;
     std::map<InodeId, Taken> taken;
@@ -261,7 +263,7 @@ class DelegationTable {
   // Wants of others on non-directories, by home: a grant on the directory excepts them.
   using WantedChildren = absl::flat_hash_map<InodeId, std::vector<std::pair<SessionId, Want>>>;
   struct Branch {
-    explicit Branch(uint32_t contended_after) : contention(contended_after) {}
+    explicit Branch(const DelegationLimits& limits) : book(limits.rights_kept), contention(limits.contended_after) {}
     RightsBook book;
     SessionId alone;
     uint64_t alone_number = 0;
@@ -284,7 +286,7 @@ class DelegationTable {
   Session* Live(SessionId session);
   const Session* Live(SessionId session) const;
   Branch& BranchOf(const Session& session) {
-    return branches_.try_emplace(session.holder.branch, limits_.contended_after).first->second;
+    return branches_.try_emplace(session.holder.branch, limits_).first->second;
   }
   Status CheckRoom(const Session& session, const Branch& branch) const;
   // --- delegation_requests.cc
@@ -318,6 +320,9 @@ class DelegationTable {
   void TakeFromSilent(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);
   bool Lost(const Session& session, InodeId ino, Tree& tree) const;
   Error TooLate(const Request& request) const;
+  // --- trim.cc
+  void Trim(Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);
+  void TrimSession(Session& session, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);
   // --- delegation_table.cc
   void TakeAway(Session& session, Branch& branch, InodeId ino, Right keep, uint64_t number, Tree& tree);
   void Keep(Session& session, Branch& branch, const HeldRight& held, uint64_t number, Tree& tree);

@@ -34,7 +34,9 @@ RightRecord& RightsBook::Put(InodeId ino, SessionId session, Right right, uint64
   RightRecord* record = RecordOf(node.records, session);
   if (record == nullptr) {
     record = &node.records.emplace_back();
-    sessions_[session].insert(ino);
+    absl::btree_set<InodeId>& held = sessions_[session];
+    held.insert(ino);
+    if (held.size() > crowd_) crowded_.insert(session);
     ++size_;
   }
   *record = {session, right, number, {}};
@@ -66,6 +68,7 @@ void RightsBook::Erase(InodeId ino, SessionId session) {
   --size_;
   const auto held = sessions_.find(session);
   held->second.erase(ino);
+  if (held->second.size() <= crowd_) crowded_.erase(session);
   if (held->second.empty()) sessions_.erase(held);
   if (!records.empty()) return;
   DropFromHome(ino, it->second.home);

@@ -4,6 +4,8 @@
 // home, the directory of their one name, too.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -27,6 +29,9 @@ struct RightRecord {
 
 class RightsBook {
  public:
+  // A session with more records is crowded.
+  explicit RightsBook(size_t crowd = SIZE_MAX) : crowd_(crowd) {}
+
   // Everybody's on this inode.
   const std::vector<RightRecord>& At(InodeId ino) const;
   // Null: none.
@@ -53,6 +58,7 @@ class RightsBook {
   void ForChildren(InodeId dir, const std::function<void(InodeId, const std::vector<RightRecord>&)>& fn) const;
   // In order of inodes.
   const absl::btree_set<InodeId>& Of(SessionId session) const;
+  const absl::btree_set<SessionId>& crowded() const { return crowded_; }
   bool empty() const { return nodes_.empty(); }
   size_t size() const { return size_; }
 
@@ -67,6 +73,8 @@ class RightsBook {
   absl::flat_hash_map<InodeId, absl::flat_hash_set<InodeId>> children_;
   absl::flat_hash_map<SessionId, absl::btree_set<InodeId>> sessions_;
   size_t size_ = 0;
+  size_t crowd_;
+  absl::btree_set<SessionId> crowded_;
 };
 
 }  // namespace archil

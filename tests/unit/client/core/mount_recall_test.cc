@@ -162,5 +162,44 @@ TEST_F(MountRecall, TwoThatMakeAndRemoveFilesInOneDirectoryNeverWaitInACircle) {
   EXPECT_LT(slowest_ms, 4000) << "somebody was waited for until a deadline";
 }
 
+// A walk over more directories than a mount may hold: the server asks for the oldest back, and everything stays as it is.
+TEST(MountMany, AWalkOverMoreDirectoriesThanAMountMayHold) {
+  constexpr uint64_t kMany = 300;
+  MemClusterOptions options;
+  options.meta.rights_kept = 20;
+  MemCluster cluster(options);
+  ASSERT_TRUE(cluster.Start().ok());
+  ASSERT_TRUE(cluster.meta().CreateDisk({}, "disk", 0).ok());
+  const std::unique_ptr<Random> random = SeededRandom(1);
+  MountConfig config;
+  config.disk = "disk";
+  const auto open = [&] {
+    auto mount = Mount::Open({RealScheduler(), *random, cluster.meta(), cluster.data()}, config);
+    EXPECT_TRUE(mount.ok());
+    return std::move(*mount);
+  };
+  auto a = open();
+  auto b = open();
+  const InodeId root = a->fs().Root();
+  for (uint64_t i = 0; i < kMany; ++i) {
+    const auto dir = a->fs().Mkdir({}, root, "d" + std::to_string(i), 0755);
+    ASSERT_TRUE(dir.ok());
+    ASSERT_TRUE(a->fs().Symlink({}, dir->attr.ino, "l", std::to_string(i)).ok());
+  }
+  for (int pass = 0; pass < 2; ++pass) {
+    for (uint64_t i = 0; i < kMany; ++i) {
+      const auto dir = b->fs().Lookup({}, root, "d" + std::to_string(i));
+      ASSERT_TRUE(dir.ok()) << i;
+      const auto link = b->fs().Lookup({}, dir->attr.ino, "l");
+      ASSERT_TRUE(link.ok()) << i;
+      EXPECT_EQ(*b->fs().Readlink({}, link->attr.ino), std::to_string(i));
+    }
+  }
+  const BootTime end = RealScheduler().clock().Boot() + absl::Seconds(20);
+  const auto held = [&] { return cluster.meta_server()->Metrics()["meta_rights_held"]; };
+  while (held() > 40 && RealScheduler().clock().Boot() < end) std::this_thread::yield();
+  EXPECT_LE(held(), 40u);
+}
+
 }  // namespace
 }  // namespace archil::test
