@@ -170,6 +170,32 @@ TEST_F(RpcDelegation, OperationsAtTheServerAndWhatIsSettled) {
   EXPECT_EQ(meta_.reserved.wanted, 1000u);
   EXPECT_EQ(meta_.reserved.message, 6u);
 
+  meta_.checkout_number = 99;
+  const auto number = client_->Checkout(kCtx, {SessionId(1), {2, 3}, 4, InodeId(5), true, true});
+  ASSERT_TRUE(number.ok()) << number.error().ToString();
+  EXPECT_EQ(*number, 99u);
+  EXPECT_EQ(meta_.checked_out.session, SessionId(1));
+  EXPECT_EQ(meta_.checked_out.key, (SessionKey{2, 3}));
+  EXPECT_EQ(meta_.checked_out.id, 4u);
+  EXPECT_EQ(meta_.checked_out.ino, InodeId(5));
+  EXPECT_TRUE(meta_.checked_out.in);
+  EXPECT_TRUE(meta_.checked_out.force);
+
+  meta_.read_once_reply = {};
+  meta_.read_once_reply.inode.attr.ino = InodeId(5);
+  meta_.read_once_reply.chunks = {{3, {}}};
+  meta_.read_once_reply.xattrs = {{"user.x", "1"}};
+  ReadOnceRequest more{.session = SessionId(1), .key = {2, 3}, .ino = InodeId(5), .first_chunk = 3, .chunks = 2, .xattrs = true, .open = true};
+  const auto further = client_->ReadOnce(kCtx, more);
+  ASSERT_TRUE(further.ok()) << further.error().ToString();
+  ASSERT_EQ(further->chunks.size(), 1u);
+  EXPECT_EQ(further->chunks[0].chunk, 3u);
+  EXPECT_EQ(further->xattrs, meta_.read_once_reply.xattrs);
+  EXPECT_EQ(meta_.read_once.first_chunk, 3u);
+  EXPECT_EQ(meta_.read_once.chunks, 2u);
+  EXPECT_TRUE(meta_.read_once.xattrs);
+  EXPECT_TRUE(meta_.read_once.open);
+
   SettleRequest settle{SessionId(1), {2, 3}, {InodeId(4), InodeId(5)}, Seq{77}};
   ASSERT_TRUE(client_->Settle(kCtx, settle).ok());
   EXPECT_EQ(meta_.settled.session, SessionId(1));
@@ -181,6 +207,8 @@ TEST_F(RpcDelegation, OperationsAtTheServerAndWhatIsSettled) {
 TEST_F(RpcDelegation, ReclaimAndPeople) {
   meta_.reclaim_reply.number = 12;
   ReclaimRequest request;
+  request.checkouts = {{InodeId(8), 80}};
+  request.last_checkout = 9;
   request.session = SessionId(1);
   request.key = {2, 3};
   request.alone = true;
@@ -192,6 +220,8 @@ TEST_F(RpcDelegation, ReclaimAndPeople) {
   EXPECT_EQ(meta_.reclaimed.session, SessionId(1));
   EXPECT_EQ(meta_.reclaimed.key, (SessionKey{2, 3}));
   EXPECT_TRUE(meta_.reclaimed.alone);
+  EXPECT_EQ(meta_.reclaimed.checkouts, request.checkouts);
+  EXPECT_EQ(meta_.reclaimed.last_checkout, 9u);
   EXPECT_EQ(meta_.reclaimed.opens, request.opens);
   ASSERT_EQ(meta_.reclaimed.rights.size(), 500'000u);
   EXPECT_EQ(meta_.reclaimed.rights[499'999].ino, request.rights[499'999].ino);

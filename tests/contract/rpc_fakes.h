@@ -58,6 +58,8 @@ class FakeMetaServer : public MetaServer {
   std::vector<RightInfo> rights;
   CommitReply commit_reply;
   ReserveSpaceRequest reserved;
+  CheckoutRequest checked_out;
+  uint64_t checkout_number = 0;
   Credit credit;
   InodeRange range;
   std::vector<SegmentGrant> grants;
@@ -175,6 +177,14 @@ class FakeMetaServer : public MetaServer {
   Result<CommitReply> Commit(const OpContext& ctx, const CommitRequest& request) override {
     committed = request;
     return Answer(ctx, "Commit", commit_reply);
+  }
+  Result<uint64_t> Checkout(const OpContext& ctx, const CheckoutRequest& request) override {
+    checked_out = request;
+    return Answer(ctx, "Checkout", checkout_number);
+  }
+  void CheckoutAsync(const OpContext& ctx, const CheckoutRequest& request, std::shared_ptr<WaitTicket>,
+                     std::function<void(Result<uint64_t>)> done) override {
+    done(Checkout(ctx, request));
   }
   Result<Credit> ReserveSpace(const OpContext& ctx, const ReserveSpaceRequest& request) override {
     reserved = request;

@@ -122,7 +122,20 @@ class Runner {
     Call(About(Verb::kGetAttr, ino));
   }
 
+  // Changes nothing that anybody sees, so it is no event.
+  void CheckOutOrIn() {
+    const InodeId dir = Dir();
+    if (over_ || app_.client.crashed()) return;
+    OpContext ctx;
+    ctx.deadline = app_.scheduler.clock().Boot() + absl::Seconds(5);
+    FsApi& fs = app_.client.mount().fs();
+    const bool in = random_.Below(3) == 0;
+    const Status done = in ? fs.Checkin(ctx, dir) : fs.Checkout(ctx, dir, random_.Below(3) == 0);
+    app_.scheduler.Note(fmt::format("client {} checks {} {}: {}", app_.client.number(), in ? "in" : "out", dir.value, CodeName(done.code())));
+  }
+
   void Script() {
+    if (app_.checkouts > 0 && random_.Below(100) < app_.checkouts) CheckOutOrIn();
     const InodeId dir = Dir();
     switch (random_.Below(12)) {
       case 0:

@@ -12,6 +12,7 @@ struct Application {
   SimClient& client;
   int thread = 0;
   int scripts = 3;
+  uint32_t checkouts = 0;  // of a hundred scripts, so many begin with one or end one
 };
 
 // Runs to its end, or until a call has no answer. `call` makes one call and notes it.

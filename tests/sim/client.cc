@@ -106,9 +106,13 @@ void SimKernel::GetAttr(const OpContext& ctx, Event& e) {
   e.size = e.directory ? 0 : attr->size;
 }
 
-void SimKernel::Read(const OpContext& ctx, Event& e) {
+void SimKernel::Read(const OpContext& outer, Event& e) {
   const auto it = known_.find(e.ino);
-  if (it != known_.end() && it->second.pages) {
+  const auto& handles = handles_[{e.thread, e.ino}];
+  OpContext ctx = outer;
+  ctx.handle = handles.empty() ? 0 : handles.back();
+  const bool direct = direct_.contains(ctx.handle);
+  if (!direct && it != known_.end() && it->second.pages) {
     ++from_memory_;
     scheduler_.Note(fmt::format("thread {} reads {} from pages", e.thread, e.ino.value));
     e.data = e.offset < it->second.pages->size() ? it->second.pages->substr(e.offset) : std::string();
@@ -120,7 +124,7 @@ void SimKernel::Read(const OpContext& ctx, Event& e) {
   if (!reply.ok()) return;
   e.data.clear();
   for (const Buffer& piece : reply->pieces) e.data.append(piece.view());
-  if (e.offset == 0 && stamp == stamp_ && known_.contains(e.ino)) known_[e.ino].pages = e.data;
+  if (!direct && e.offset == 0 && stamp == stamp_ && known_.contains(e.ino)) known_[e.ino].pages = e.data;
 }
 
 void SimKernel::List(const OpContext& ctx, Event& e) {
@@ -215,11 +219,13 @@ void SimKernel::Call(const OpContext& ctx, Event& e) {
       Answer(e, open.code());
       if (!open.ok()) return;
       handles.push_back(open->handle);
+      if (open->direct_io) direct_.insert(open->handle);
       if (!open->keep_cache) Drop(e.ino, true);
       return;
     }
     case Verb::kClose:
       if (!handles.empty()) {
+        direct_.erase(handles.back());
         fs_.Release(e.ino, handles.back());
         handles.pop_back();
       }

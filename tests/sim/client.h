@@ -59,6 +59,7 @@ class SimKernel final : public KernelCache {
   std::map<InodeId, Known> known_;
   std::map<NameKey, InodeId> names_;                                  // 0: absent
   std::map<std::pair<int, InodeId>, std::vector<HandleId>> handles_;  // by thread
+  std::set<HandleId> direct_;                                             // nothing is kept of what is read through them
   std::multiset<InodeId> locked_;                                         // a write waits with a page that shows nothing
   uint64_t stamp_ = 0;                                                // +1 whenever something is dropped
   uint64_t from_memory_ = 0;

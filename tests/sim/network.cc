@@ -16,6 +16,8 @@ namespace archil::sim {
                                      [=, &server = server_](const OpContext& ctx) { return server.call; }) \
       ->Run(outer)
 
+constexpr const char* kKinds[] = {"?", "recall", "recall of all", "return of space", "flush", "end of the checkout"};
+
 class ClientLinks::Meta final : public MetaService {
  public:
   Meta(Network& network, std::shared_ptr<ClientEnd> end, MetaService& server)
@@ -58,7 +60,7 @@ class ClientLinks::Meta final : public MetaService {
     auto reply = FlyPoll(ctx, session, key, after);
     if (!reply.ok()) return reply;
     for (const SessionMessage& m : reply->messages) {
-      Note(fmt::format("is told {}: recall of {} (home {}, grant {}), {} stays", m.number, m.ino.value, m.home.value,
+      Note(fmt::format("is told {}: {} of {} (home {}, grant {}), {} stays", m.number, kKinds[static_cast<int>(m.kind)], m.ino.value, m.home.value,
                        m.grant, static_cast<int>(m.keep)));
     }
     return reply;
@@ -92,6 +94,9 @@ class ClientLinks::Meta final : public MetaService {
   }
   Result<CommitReply> Commit(const OpContext& ctx, const CommitRequest& request) override {
     ARCHIL_SIM_FLY(CallKind::kChange, Commit(ctx, request));
+  }
+  Result<uint64_t> Checkout(const OpContext& ctx, const CheckoutRequest& request) override {
+    ARCHIL_SIM_FLY(CallKind::kChange, Checkout(ctx, request));
   }
   Result<Credit> ReserveSpace(const OpContext& ctx, const ReserveSpaceRequest& request) override {
     auto reply = FlyReserve(ctx, request);

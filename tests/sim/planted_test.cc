@@ -25,7 +25,7 @@ struct Bug {
 
 void Quiet(SimSetup& s) {
   s.cut_short = s.cut_long = s.crash_client = s.crash_meta = s.stop_meta = s.crash_data = 0;
-  s.quota = 0;
+  s.quota = s.checkouts = 0;
 }
 void Restarts(SimSetup& s) {
   Quiet(s);

@@ -241,6 +241,9 @@ RefTree::Verdict RefTree::File(const Event& e, Judge judge) {
 
 bool RefTree::Apply(const Event& e, Judge judge) {
   if (e.verb == Verb::kDump) return !Compare(e.tree).has_value();
+  // Another has checked it out, and nothing happened.
+  const bool changes = (e.verb >= Verb::kCreate && e.verb <= Verb::kLink) || e.verb == Verb::kWrite || e.verb == Verb::kAppend || e.verb == Verb::kTruncate;
+  if (changes && !e.unknown && e.code == Code::kHeldElsewhere) return true;
   const bool names =
       e.verb == Verb::kLookup || e.verb == Verb::kList || (e.verb >= Verb::kCreate && e.verb <= Verb::kLink);
   const Verdict verdict = names ? Names(e, judge) : File(e, judge);

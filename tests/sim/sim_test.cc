@@ -24,10 +24,10 @@ TEST(Sim, SomeOrderExplainsEverything) {
     if (++failed == 3) break;
   }
   std::printf("%s\n", fmt::format("{} runs, {} events ({} unknown), {} from kernels, {} sessions lost, {} server "
-                                  "crashes, {} without space, {} calls lost, {} cut off, {} twice, {} recalls, "
+                                  "crashes, {} without space, {} refused, {} calls lost, {} cut off, {} twice, {} recalls, "
                                   "{} looks at rights, {} without verdict, {} switches",
                                   totals.runs, totals.events, totals.unknown, totals.from_memory, totals.losses,
-                                  totals.crashes, totals.no_space, totals.lost_calls, totals.cuts, totals.copies, totals.recalls,
+                                  totals.crashes, totals.no_space, totals.refused, totals.lost_calls, totals.cuts, totals.copies, totals.recalls,
                                   totals.watched, totals.no_verdict, totals.switches)
                           .c_str());
   if (totals.runs < 50 || failed > 0) return;
@@ -36,6 +36,7 @@ TEST(Sim, SomeOrderExplainsEverything) {
   EXPECT_GT(totals.crashes, totals.runs / 5);
   EXPECT_GT(totals.recalls, totals.runs * 10);
   EXPECT_GT(totals.no_space, totals.runs / 2);
+  EXPECT_GT(totals.refused, totals.runs / 2);
   EXPECT_GT(totals.watched, totals.runs * 100);
   EXPECT_LT(totals.no_verdict, totals.runs / 10);
 }

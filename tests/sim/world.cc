@@ -117,7 +117,7 @@ class World {
       if (client == nullptr) continue;
       for (int t = 0; t < setup_.threads; ++t) {
         applications.push_back(scheduler_.Spawn("app", [this, &client = *client, t] {
-          RunApplication({scheduler_, client, t, setup_.scripts}, [this](SimClient& c, Event& e) { Do(c, e); });
+          RunApplication({scheduler_, client, t, setup_.scripts, setup_.checkouts}, [this](SimClient& c, Event& e) { Do(c, e); });
         }));
       }
     }
@@ -139,6 +139,8 @@ class World {
     const absl::Duration begun = scheduler_.now();
     client.kernel().Call(Context(), event);
     const absl::Duration quiet = scheduler_.now() - std::max(begun, last_fault_);
+    totals_.refused += event.code == Code::kHeldElsewhere;
+    if (event.code == Code::kHeldElsewhere && setup_.checkouts == 0) Fail("refused, and nothing was checked out: " + ToString(event));
     totals_.no_space += event.code == Code::kNoSpace;
     if (event.code == Code::kNoSpace && setup_.quota == 0) Fail("no space on a disk without a quota: " + ToString(event));
     if (!event.unknown) event.ended = ++counter_;
@@ -345,6 +347,7 @@ class World {
       for (const HeldDelegation& held : client->mount().fs().Delegations(100'000)) {
         if (held.right == Right::kNone) continue;  // contended: nothing is held
         const bool known = std::any_of(recorded->begin(), recorded->end(), [&](const RightInfo& r) {
+          if (r.checkout != held.checkout) return false;
           return r.session == client->mount().session() && (!r.ino || (r.ino == held.ino && r.right >= held.right));
         });
         const bool named = base_.nodes().contains(held.ino) || !held.ino;
@@ -480,6 +483,7 @@ SimSetup SetupOf(uint64_t seed) {
   }
   if (random->Below(4) == 0) s.rights_kept = 1 + random->Below(3);
   if (random->Below(3) == 0) s.quota = 5 + random->Below(30);
+  if (random->Below(4) == 0) s.checkouts = 30;
   return s;
 }
 

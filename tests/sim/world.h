@@ -26,6 +26,7 @@ struct SimSetup {
   uint64_t inode_limit = 1'000'000;
   uint64_t cache_bytes = 1 << 20;
   size_t rights_kept = 1'000'000;  // of a client, before the server wants the oldest back
+  uint32_t checkouts = 0;          // of a hundred scripts
   uint64_t quota = 0;  // bytes; files have some 40 at most. 0: none
   absl::Duration flush_after = absl::Milliseconds(200);
   NetworkTuning network;                           // while a round runs
@@ -55,6 +56,7 @@ struct SimTotals {
   uint64_t copies = 0;
   uint64_t recalls = 0;
   uint64_t no_space = 0;    // writes that found the quota used up
+  uint64_t refused = 0;     // changes of what another has checked out
   uint64_t watched = 0;     // comparisons of what clients believe
   uint64_t no_verdict = 0;  // rounds whose order was not found in time, nor excluded
   uint64_t switches = 0;

@@ -55,6 +55,9 @@ class CutLink final : public MetaService {
   Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) override {
     return Change([&] { return to_.Reclaim(ctx, request); });
   }
+  Result<uint64_t> Checkout(const OpContext& ctx, const CheckoutRequest& request) override {
+    return Change([&] { return to_.Checkout(ctx, request); });
+  }
   Result<Credit> ReserveSpace(const OpContext& ctx, const ReserveSpaceRequest& request) override {
     return Change([&] { return to_.ReserveSpace(ctx, request); });
   }

@@ -163,6 +163,9 @@ class MemCluster::MetaLink : public MetaService {
   Result<ReclaimReply> Reclaim(const OpContext& ctx, const ReclaimRequest& request) override {
     return Forward(kChange, [&](MetaService& s) { return s.Reclaim(ctx, request); });
   }
+  Result<uint64_t> Checkout(const OpContext& ctx, const CheckoutRequest& request) override {
+    return Forward(kChange, [&](MetaService& s) { return s.Checkout(ctx, request); });
+  }
   Result<Credit> ReserveSpace(const OpContext& ctx, const ReserveSpaceRequest& request) override {
     return Forward(kChange, [&](MetaService& s) { return s.ReserveSpace(ctx, request); });
   }

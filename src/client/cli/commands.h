@@ -16,6 +16,8 @@ int StatusCommand(const Argv& argv);
 int MetricsCommand(const Argv& argv);
 int DropCachesCommand(const Argv& argv);
 int DelegationsCommand(const Argv& argv);
+int CheckoutCommand(const Argv& argv);
+int CheckinCommand(const Argv& argv);
 int ClientsCommand(const Argv& argv);
 int RevokeCommand(const Argv& argv);
 int RecoverFileCommand(const Argv& argv);

@@ -23,6 +23,8 @@ constexpr Command kCommands[] = {
     {"status", StatusCommand, "[MOUNTPOINT]: what is mounted here, and how it is"},
     {"metrics", MetricsCommand, "MOUNTPOINT: counters"},
     {"drop-caches", DropCachesCommand, "MOUNTPOINT: forgets what can be fetched again"},
+    {"checkout", CheckoutCommand, "[--force] PATH: a directory with all below it is this mount's until checkin"},
+    {"checkin", CheckinCommand, "PATH: others may change it again"},
     {"delegations", DelegationsCommand, "MOUNTPOINT: what this mount may change or cache by itself"},
     {"clients", ClientsCommand, "DISK: who has it mounted"},
     {"revoke", RevokeCommand, "DISK --client ID [--inode N]: takes a right, or all, from a client"},

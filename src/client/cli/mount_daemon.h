@@ -71,6 +71,7 @@ class MountDaemon {
   Json StatusJson();
   void AwaitForgets();
   Json MetricsJson();
+  Json CheckoutCommand(const Json& request);
   Json DelegationsJson(const Json& request);
   Json SyncCommand(const Json& request, const ControlServer::Progress& progress);
   Json UnmountCommand(const Json& request, const ControlServer::Progress& progress);

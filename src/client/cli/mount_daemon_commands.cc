@@ -43,6 +43,7 @@ Json MountDaemon::Handle(const Json& request, const ControlServer::Progress& pro
   if (command == "metrics") return MetricsJson();
   if (command == "sync") return SyncCommand(request, progress);
   if (command == "unmount") return UnmountCommand(request, progress);
+  if (command == "checkout" || command == "checkin") return CheckoutCommand(request);
   if (command == "delegations") return DelegationsJson(request);
   if (command == "drop_caches") {
     mount_->fs().DropCaches();
@@ -112,6 +113,22 @@ Json MountDaemon::StatusJson() {
   return j;
 }
 
+Json MountDaemon::CheckoutCommand(const Json& request) {
+  OpContext ctx;
+  ctx.deadline = scheduler_.clock().Boot() + absl::Seconds(static_cast<int64_t>(request.GetNumber("timeout_s", 60)));
+  const InodeId ino{request.GetNumber("inode")};
+  FsApi& fs = mount_->fs();
+  const Status done = request.GetString("command") == "checkin" ? fs.Checkin(ctx, ino) : fs.Checkout(ctx, ino, request.GetBool("force"));
+  Json reply;
+  reply.Set("ok", done.ok());
+  if (!done.ok()) {
+    reply.Set("message", Message(done.error()));
+    if (done.code() == Code::kHeldElsewhere) reply.Set("remedy", "`archil checkout --force` ends that checkout");
+    reply.Set("exit_code", static_cast<uint64_t>(ExitCodeOf(done.code())));
+  }
+  return reply;
+}
+
 Json MountDaemon::DelegationsJson(const Json& request) {
   Json::Array rows;
   for (HeldDelegation& held : mount_->fs().Delegations(request.GetNumber("limit", 1000))) {
@@ -120,7 +137,7 @@ Json MountDaemon::DelegationsJson(const Json& request) {
     row.Set("path", held.path);
     row.Set("mode", RightName(held.right));
     const bool contended = held.right == Right::kNone;
-    row.Set("scope", contended ? "contended" : !held.ino ? "everything" : held.directory ? "directory" : "inode");
+    row.Set("scope", held.checkout ? "checkout" : contended ? "contended" : !held.ino ? "everything" : held.directory ? "directory" : "inode");
     row.Set("age_s", absl::ToDoubleSeconds(held.age));
     rows.push_back(std::move(row));
   }

@@ -134,6 +134,7 @@ struct HeldDelegation {
   Right right = Right::kNone;
   bool directory = false;  // with its names and files
   absl::Duration age;
+  bool checkout = false;   // with all below it, not recalled for others
 };
 
 // What `archil status` shows.
@@ -232,6 +233,11 @@ class FsApi {
   virtual MountStatus GetStatus() = 0;
   // At most `limit`, by inode number.
   virtual std::vector<HeldDelegation> Delegations(size_t limit) = 0;
+
+  // A directory with all below it is this mount's until Checkin: it is not recalled for others, who read it through this mount and
+  // whose changes of it are refused. kHeldElsewhere naming who has checked out some of it, unless `force`. Waits for what others hold.
+  virtual Status Checkout(const OpContext&, InodeId, bool) { return Code::kNotSupported; }
+  virtual Status Checkin(const OpContext&, InodeId) { return Code::kNotSupported; }
   // Counters by name, for `archil metrics`; names are documented in docs/metrics.md.
   virtual std::map<std::string, uint64_t> Metrics() = 0;
   // Wakes all waits so that cancelled contexts are noticed.

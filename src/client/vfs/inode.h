@@ -62,6 +62,7 @@ struct Inode {
 struct Handle {
   InodeId ino;
   int flags = 0;
+  bool direct = false;     // the kernel keeps nothing of what is read through it
   bool lost = false;       // changes of the file were lost (FENCE-1): the next fsync says so, and every close before it
   bool lock_lost = false;  // a lock taken through it was taken away (LOCK-1): kIo until it is closed
 };

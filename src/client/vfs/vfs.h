@@ -106,6 +106,8 @@ class Vfs final : public FsApi {
   Status SetLock(const OpContext& ctx, InodeId ino, HandleId handle, const LockCall& call) override;
   Result<std::optional<FileLock>> TestLock(const OpContext& ctx, InodeId ino, const LockCall& call) override;
   Status Flush(const OpContext& ctx, InodeId ino, HandleId handle, uint64_t owner) override;
+  Status Checkout(const OpContext& ctx, InodeId ino, bool force) override;
+  Status Checkin(const OpContext& ctx, InodeId ino) override;
   Result<std::string> GetXattr(const OpContext& ctx, InodeId ino, std::string_view name) override;
   Result<std::vector<std::string>> ListXattrs(const OpContext& ctx, InodeId ino) override;
   Status SetXattr(const OpContext& ctx, InodeId ino, std::string_view name, std::string_view value,
@@ -146,7 +148,9 @@ class Vfs final : public FsApi {
   // start. `pinned` inodes stay in memory meanwhile.
   // The rights, all at once, and what they cover: every wanted inode is in memory and true.
   // Where a wanted directory is contended: kAtServer looks again as well, and then finds it AtServer.
-  enum class Otherwise : uint8_t { kWait, kAtServer };
+  // Otherwise it waits for the right; or the operation is to be applied at the server where that is better; or what another mount has
+  // checked out is to be read through that: then contended_ and through_ know, and the caller has to look there first.
+  enum class Otherwise : uint8_t { kWait, kAtServer, kThrough };
   Result<bool> Need(const OpContext& ctx, Claim& claim, absl::Span<const Want> wants,
                     Otherwise otherwise = Otherwise::kWait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Result<bool> EnsureInode(const OpContext& ctx, Claim& claim, InodeId ino)
@@ -229,7 +233,7 @@ class Vfs final : public FsApi {
   void NoteContended(InodeId ino, bool contended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Result<ApplyOpReply> Apply(const OpContext& ctx, Claim& claim, InodeId dir, Op op, uint32_t flags)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
-  Result<ReadOnceReply> LookOnce(const OpContext& ctx, Claim& claim, InodeId ino, std::string_view name)
+  Result<ReadOnceReply> LookOnce(const OpContext& ctx, Claim& claim, ReadOnceRequest request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Inode& Shown(const InodeInfo& info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Entry ShownEntry(const InodeInfo& info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
@@ -281,7 +285,21 @@ class Vfs final : public FsApi {
   void Resize(Inode& inode, uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   Result<bool> EnsureCapabilityKnown(const OpContext& ctx, Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
   void DropCapability(Inode& inode, Timestamp now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
-  OpenReply NewHandle(Inode& inode, int flags) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  OpenReply NewHandle(Inode& inode, int flags, bool direct = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // --- vfs_checkout.cc: what other mounts have checked out is looked at through the server, and nothing is kept of it
+  bool Through(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void NoteThrough(InodeId ino) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  // The kernel keeps what is read through the handle.
+  bool KernelKeeps(HandleId handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<std::vector<FilePiece>> ReadThrough(const OpContext& ctx, Claim& claim, InodeId ino, uint64_t offset, size_t length)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<OpenReply> OpenThrough(const OpContext& ctx, Claim& claim, InodeId ino, int flags) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<std::map<std::string, std::string>> XattrsThrough(const OpContext& ctx, Claim& claim, InodeId ino)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  Result<uint64_t> CallCheckout(const OpContext& ctx, CheckoutRequest request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
+  void FlushOnly(const SessionMessage& message);
+  void CheckoutEnded(const SessionMessage& message);
+
   // --- vfs_space.cc: a disk with a quota (docs/quota.md)
   // True: the range of the file may be written. False: the lock was given up, look again. kNoSpace.
   Result<bool> EnsureSpace(const OpContext& ctx, InodeId ino, uint64_t offset, uint64_t length) ABSL_EXCLUSIVE_LOCKS_REQUIRED(wb_.state_.mu);
@@ -345,6 +363,12 @@ class Vfs final : public FsApi {
   uint32_t bad_handles_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;        // open ones whose lock was lost
   // Directories whose operations are applied at the server, until when.
   absl::flat_hash_map<InodeId, BootTime> contended_ ABSL_GUARDED_BY(wb_.state_.mu);
+  // What others have checked out, until when that is believed.
+  absl::flat_hash_map<InodeId, BootTime> through_ ABSL_GUARDED_BY(wb_.state_.mu);
+  std::map<InodeId, uint64_t> checkouts_ ABSL_GUARDED_BY(wb_.state_.mu);  // this mount's, with their numbers
+  std::set<uint64_t> ended_checkouts_ ABSL_GUARDED_BY(wb_.state_.mu);  // whose answers are on their way
+  uint64_t last_checkout_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;
+  bool checking_out_ ABSL_GUARDED_BY(wb_.state_.mu) = false;
   // Operations at the server that are under way, by id.
   std::set<uint64_t> server_ops_ ABSL_GUARDED_BY(wb_.state_.mu);
   uint64_t last_server_op_ ABSL_GUARDED_BY(wb_.state_.mu) = 0;

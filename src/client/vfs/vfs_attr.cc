@@ -151,7 +151,13 @@ Result<std::string> Vfs::GetXattr(const OpContext& ctx, InodeId ino, std::string
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, claim, ino));
+    if (Through(ino)) {
+      ARCHIL_ASSIGN_OR_RETURN(auto xattrs, XattrsThrough(ctx, claim, ino));
+      const auto it = xattrs.find(std::string(name));
+      if (it == xattrs.end()) return Code::kNoData;
+      return std::move(it->second);
+    }
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kRead}}, Otherwise::kThrough));
     Inode& inode = *wb_.state_.Find(ino);
     ARCHIL_ENSURE(EnsureXattrs(ctx, inode));
     const auto it = inode.xattrs->find(std::string(name));
@@ -165,10 +171,15 @@ Result<std::vector<std::string>> Vfs::ListXattrs(const OpContext& ctx, InodeId i
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-    ARCHIL_ENSURE(EnsureInode(ctx, claim, ino));
+    std::vector<std::string> names;
+    if (Through(ino)) {
+      ARCHIL_ASSIGN_OR_RETURN(const auto xattrs, XattrsThrough(ctx, claim, ino));
+      for (const auto& [name, value] : xattrs) names.push_back(name);
+      return names;
+    }
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kRead}}, Otherwise::kThrough));
     Inode& inode = *wb_.state_.Find(ino);
     ARCHIL_ENSURE(EnsureXattrs(ctx, inode));
-    std::vector<std::string> names;
     for (const auto& [name, value] : *inode.xattrs) names.push_back(name);
     return names;
   }

@@ -18,15 +18,16 @@ constexpr uint64_t kSmallFile = 256 * 1024;    // read together with what was wr
 
 }  // namespace
 
-OpenReply Vfs::NewHandle(Inode& inode, int flags) {
+OpenReply Vfs::NewHandle(Inode& inode, int flags, bool direct) {
+  direct = inode.is_file() && (direct || config_.conditional);  // KRN-1
   const HandleId id = wb_.state_.next_handle++;
-  wb_.state_.handles.emplace(id, Handle{inode.ino(), flags});
+  wb_.state_.handles.emplace(id, Handle{inode.ino(), flags, direct});
   ++inode.opens;
   OpenReply reply;
   reply.handle = id;
   reply.locked = locks_.HasRanges(inode.ino());
   reply.keep_cache = true;  // the pages go when the right that covers the file is given up
-  reply.direct_io = config_.conditional && inode.is_file();  // KRN-1
+  reply.direct_io = direct;
   return reply;
 }
 
@@ -36,7 +37,8 @@ Result<OpenReply> Vfs::Open(const OpContext& ctx, InodeId ino, int flags) {
   Claim claim(wb_.state_);
   for (;;) {
     ARCHIL_RETURN_IF_ERROR(writes ? UsableForChange(ctx) : Usable(ctx));
-    ARCHIL_ENSURE(Need(ctx, claim, {{ino, (flags & O_TRUNC) ? Right::kWrite : Right::kRead}}));
+    if ((flags & O_TRUNC) == 0 && Through(ino)) return OpenThrough(ctx, claim, ino, flags);
+    ARCHIL_ENSURE(Need(ctx, claim, {{ino, (flags & O_TRUNC) ? Right::kWrite : Right::kRead}}, Otherwise::kThrough));
     Inode& inode = *wb_.state_.Find(ino);
     if (inode.is_dir()) {
       if (writes) return Code::kIsDirectory;
@@ -100,7 +102,12 @@ Result<ReadReply> Vfs::Read(const OpContext& ctx, InodeId ino, uint64_t offset, 
       Claim claim(wb_.state_);
       for (;;) {
         ARCHIL_RETURN_IF_ERROR(Usable(ctx));
-        ARCHIL_ENSURE(EnsureInode(ctx, claim, ino));
+        const bool keeps = KernelKeeps(ctx.handle);
+        if (!keeps && Through(ino)) {
+          ARCHIL_ASSIGN_OR_RETURN(pieces, ReadThrough(ctx, claim, ino, offset, length));
+          break;
+        }
+        ARCHIL_ENSURE(Need(ctx, claim, {{ino, Right::kRead}}, keeps ? Otherwise::kWait : Otherwise::kThrough));
         Inode& inode = *wb_.state_.Find(ino);
         if (inode.is_dir()) return Code::kIsDirectory;
         if (!inode.is_file()) return Code::kInvalid;

@@ -95,6 +95,7 @@ Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const W
   AcquireRequest request = RequestFor(wants);
   request.or_at_server = otherwise == Otherwise::kAtServer;
   request.brief = config_.conditional;
+  request.must_hold = otherwise == Otherwise::kWait;
   std::vector<Inode*> writing;
   for (const Want& want : request.wants) {
     Inode* inode = want.right == Right::kWrite ? wb_.state_.Find(want.ino) : nullptr;
@@ -138,6 +139,7 @@ Result<bool> Vfs::Acquire(const OpContext& ctx, Claim& claim, absl::Span<const W
     return RetryLater(ctx, reply.error());
   }
   for (const InodeId ino : reply->at_server) NoteContended(ino, true);
+  for (const InodeId ino : reply->through) NoteThrough(ino);
   if (believed) {
     for (const InodeId ino : reply->missing) {
       Inode* inode = wb_.state_.Find(ino);
@@ -212,6 +214,10 @@ void Vfs::OnMessage(const SessionMessage& message) {
     RecallAlone(message);
   } else if (message.kind == SessionMessage::Kind::kReturnSpace) {
     ReturnSpace(message.number);
+  } else if (message.kind == SessionMessage::Kind::kFlush) {
+    FlushOnly(message);
+  } else if (message.kind == SessionMessage::Kind::kCheckoutEnded) {
+    CheckoutEnded(message);
   } else {
     Recall(message);
   }
@@ -462,6 +468,8 @@ ReclaimRequest Vfs::HeldForReclaim() {
   }
   std::sort(request.opens.begin(), request.opens.end());
   request.locks = locks_.Held();
+  for (const auto& [ino, number] : checkouts_) request.checkouts.push_back({ino, number});
+  request.last_checkout = last_checkout_;
   request.finished_ops = server_ops_.empty() ? last_server_op_ + 1 : *server_ops_.begin();
   request.finished_locks = locks_.FinishedCalls();
   ++reclaims_;

@@ -79,10 +79,11 @@ Result<ApplyOpReply> Vfs::Apply(const OpContext& ctx, Claim& claim, InodeId dir,
   }
 }
 
-Result<ReadOnceReply> Vfs::LookOnce(const OpContext& ctx, Claim& claim, InodeId ino, std::string_view name) {
+Result<ReadOnceReply> Vfs::LookOnce(const OpContext& ctx, Claim& claim, ReadOnceRequest request) {
   if (!ctx.may_block) return Code::kWouldBlock;
   claim.Release();
-  const ReadOnceRequest request{session_.id(), session_.key(), ino, std::string(name)};
+  request.session = session_.id();
+  request.key = session_.key();
   for (;;) {
     Result<ReadOnceReply> reply = Code::kUnavailable;
     {
@@ -91,7 +92,7 @@ Result<ReadOnceReply> Vfs::LookOnce(const OpContext& ctx, Claim& claim, InodeId 
       reply = env_.meta.ReadOnce(ctx.WithDeadline(env_.scheduler.clock().Boot() + kAttempt), request);
     }
     if (reply.ok()) {
-      NoteContended(ino, reply->contended);
+      NoteContended(request.ino, reply->contended);
       return reply;
     }
     if (reply.error().band() == Band::kVerdict) return reply;
@@ -153,7 +154,7 @@ Result<Entry> Vfs::LookupAtServer(const OpContext& ctx, Claim& claim, InodeId pa
   for (;;) {
     LoadScope load(wb_.state_, nullptr);
     const Seq durable = wb_.state_.log.durable();
-    const auto reply = LookOnce(ctx, claim, parent, name);
+    const auto reply = LookOnce(ctx, claim, {.ino = parent, .name = std::string(name)});
     if (reply.code() == Code::kStale && WentAway(parent)) return Code::kNotFound;  // a removed directory
     if (!reply.ok()) return reply.error();
     if (reply->absent) {
@@ -186,7 +187,7 @@ bool Vfs::AbsentOnce(InodeId parent) {
 
 Result<bool> Vfs::AttrAtServer(const OpContext& ctx, Claim& claim, InodeId ino, Attr* attr) {
   LoadScope load(wb_.state_, nullptr);
-  const auto reply = LookOnce(ctx, claim, ino, "");
+  const auto reply = LookOnce(ctx, claim, {.ino = ino});
   if (reply.code() == Code::kStale && WentAway(ino)) return false;
   if (!reply.ok()) return reply.error();
   if (!Believed(ino, load.stamp())) return false;

@@ -110,8 +110,12 @@ std::vector<HeldDelegation> Vfs::Delegations(size_t limit) {
   std::vector<HeldDelegation> held;
   MutexLock lock(wb_.state_.mu);
   const BootTime now = env_.scheduler.clock().Boot();
-  if (wb_.state_.rights.alone()) return {{InodeId{}, "/", config_.read_only ? Right::kRead : Right::kWrite, true, absl::ZeroDuration()}};
   absl::flat_hash_map<InodeId, size_t> rows;
+  for (const auto& [ino, number] : checkouts_) {
+    rows[ino] = held.size();
+    held.push_back({ino, ino == root_ ? "/" : "", Right::kWrite, true, absl::ZeroDuration(), true});
+  }
+  if (wb_.state_.rights.alone()) held.push_back({InodeId{}, "/", config_.read_only ? Right::kRead : Right::kWrite, true, absl::ZeroDuration()});
   for (const HeldRight& right : wb_.state_.rights.All()) {
     if (held.size() == limit) break;
     const Inode* inode = wb_.state_.Find(right.ino);

@@ -168,6 +168,12 @@ struct DirPage {
   Lsn position;
 };
 
+// The extents of one chunk, sorted, clipped to the chunk; file offsets.
+struct ChunkExtents {
+  uint64_t chunk = 0;
+  std::vector<Extent> extents;
+};
+
 // --- delegations: docs/delegation.md
 
 struct Want {
@@ -187,6 +193,10 @@ struct AcquireRequest {
   bool or_at_server = false;
   // What is granted is recalled in the same step: it serves one operation.
   bool brief = false;
+  // READ of what another session has checked out is granted like any other, since it is not enough to read it once (the kernel keeps
+  // what it is told, of listings and of files that were open before): the checkout does not keep its holder from being recalled to READ
+  // then. Else nothing is granted, and the answer says `through`.
+  bool must_hold = false;
 };
 inline constexpr size_t kMaxWants = 64;
 inline constexpr uint32_t kMaxPrefetch = 16384;
@@ -206,6 +216,7 @@ struct AcquireReply {
   std::vector<InodeId> missing;     // wanted, and gone
   std::vector<DirPage> listings;    // of granted directories; those that came along (READ; all if alone) are complete
   std::vector<InodeId> at_server;   // contended ones of the wants: then nothing was granted
+  std::vector<InodeId> through;     // those that another session has checked out: likewise, they are read by ReadOnce
 };
 
 // --- operations applied at the server (SRV-1, docs/delegation.md)
@@ -241,19 +252,43 @@ struct ApplyOpReply {
   bool contended = false;  // the directory is: the next operation is applied at the server as well
 };
 
-// One look at an inode, or at what a name shows: nothing is kept of it.
+// One look at an inode, or at what a name shows: nothing is kept of it. With more of the inode itself, all as of one moment.
 struct ReadOnceRequest {
   SessionId session;
   SessionKey key;
   InodeId ino;
   std::string name;  // empty: the inode itself
+  uint64_t first_chunk = 0;
+  uint32_t chunks = 0;      // at most kMaxChunksOnce of a file's extents
+  bool xattrs = false;
+  bool open = false;        // a file: the session is about to open it, and says with ReleaseOrphanOp when it is not open any more
 };
+inline constexpr uint32_t kMaxChunksOnce = 16;
 
 struct ReadOnceReply {
   Lsn position;
   bool absent = false;  // there is no such name
   InodeInfo inode;
-  bool contended = false;  // the directory (`ino`) is
+  bool contended = false;  // the directory (`ino`) is, or the inode is checked out by another session
+  std::vector<ChunkExtents> chunks;
+  std::map<std::string, std::string> xattrs;
+};
+
+// --- checkouts: a directory of a session with all below it, which is not recalled for others
+
+struct CheckoutRequest {
+  SessionId session;
+  SessionKey key;
+  uint64_t id = 0;     // of this call, out or in: ascending in a session, the same over its retries. An older one that comes late does nothing
+  InodeId ino;
+  bool in = false;     // it is checked in
+  bool force = false;  // ends other sessions' checkouts of it, of what is below and of what is above
+};
+
+struct HeldCheckout {
+  InodeId ino;
+  uint64_t number = 0;  // given by the server: of two that exclude each other the higher one is good
+  friend bool operator==(const HeldCheckout&, const HeldCheckout&) = default;
 };
 
 // What the server tells a session.
@@ -262,12 +297,14 @@ struct SessionMessage {
     kRecall = 1,       // give up `ino`, except `keep`
     kRecallAlone = 2,  // others have come: name what you keep of everything
     kReturnSpace = 3,  // others need space: make durable what you have promised, and return the rest of the credit
+    kFlush = 4,        // make durable what was changed of `ino`; what is held stays
+    kCheckoutEnded = 5,  // of `ino`, by force; no answer is owed
   };
   uint64_t number = 0;
   Kind kind = Kind::kRecall;
   InodeId ino;
   InodeId home;         // the directory whose grant covers `ino`; 0: a grant of its own. The newer, if both; both end
-  uint64_t grant = 0;   // number of the grant that ends, or is weakened
+  uint64_t grant = 0;   // number of the grant that ends, or is weakened; of the checkout
   Right keep = Right::kNone;
 };
 
@@ -299,6 +336,8 @@ struct ReclaimRequest {
   std::vector<HeldRight> rights;
   std::vector<InodeId> opens;  // told as open before, and open still
   std::vector<FileLock> locks; // held at the server; waits are asked for again
+  std::vector<HeldCheckout> checkouts;
+  uint64_t last_checkout = 0;  // number of the newest such call
   // Calls with ids below these do not come (again), as in the requests themselves: a copy that was delayed over the restart finds
   // no answer that is remembered.
   uint64_t finished_ops = 0;
@@ -325,12 +364,7 @@ struct RightInfo {
   InodeId ino;  // 0: everything (alone)
   Right right = Right::kNone;
   uint32_t exceptions = 0;  // children of a directory that it does not cover
-};
-
-// The extents of one chunk, sorted, clipped to the chunk; file offsets.
-struct ChunkExtents {
-  uint64_t chunk = 0;
-  std::vector<Extent> extents;
+  bool checkout = false;    // not a right: the session has checked out the directory
 };
 
 // A segment assigned to the session as its only writer.
@@ -395,6 +429,11 @@ class MetaService {
   virtual Result<std::optional<FileLock>> TestLock(const OpContext& ctx, SessionId session, SessionKey key,
                                                    const FileLock& lock) = 0;
   // Every right on the disk, at most `limit`.
+  // Out: waits until nobody else holds anything below the directory. kHeldElsewhere, naming who has checked out some of it, unless `force`.
+  // From then on others read there through the holder (`through`), and their changes are refused with kHeldElsewhere, until it is checked
+  // in, the session ends, or for as long as its lease has run out. A file with several names is not part of it. Again: a success.
+  // Its number. In: kNotFound if it was not checked out.
+  virtual Result<uint64_t> Checkout(const OpContext& ctx, const CheckoutRequest& request) = 0;
   virtual Result<std::vector<RightInfo>> ListRights(const OpContext& ctx, const std::string& disk, uint32_t limit) = 0;
   // Ends a session (`ino` 0), or recalls one inode from it; returns when that has happened or the session was ended for its silence.
   virtual Status Revoke(const OpContext& ctx, const std::string& disk, SessionId session, InodeId ino) = 0;

@@ -40,7 +40,7 @@ void ToProto(const SessionMessage& m, v1::SessionMessage* out) {
 
 Result<SessionMessage> FromProto(const v1::SessionMessage& in) {
   const int kind = in.kind();
-  if (kind < v1::MESSAGE_KIND_RECALL || kind > v1::MESSAGE_KIND_RETURN_SPACE) return Error(Code::kInvalid, fmt::format("message kind {}", kind));
+  if (kind < v1::MESSAGE_KIND_RECALL || kind > v1::MESSAGE_KIND_CHECKOUT_ENDED) return Error(Code::kInvalid, fmt::format("message kind {}", kind));
   SessionMessage m;
   m.number = in.number();
   m.kind = static_cast<SessionMessage::Kind>(kind);
@@ -113,6 +113,7 @@ void ToProto(const AcquireRequest& request, v1::AcquireRequest* out) {
   out->set_prefetch(request.prefetch);
   out->set_or_at_server(request.or_at_server);
   out->set_brief(request.brief);
+  out->set_must_hold(request.must_hold);
 }
 
 Result<AcquireRequest> FromProto(const v1::AcquireRequest& in) {
@@ -131,6 +132,7 @@ Result<AcquireRequest> FromProto(const v1::AcquireRequest& in) {
   request.prefetch = in.prefetch();
   request.or_at_server = in.or_at_server();
   request.brief = in.brief();
+  request.must_hold = in.must_hold();
   return request;
 }
 
@@ -147,6 +149,7 @@ void ToProto(const AcquireReply& reply, v1::AcquireReply* out) {
   AddInodes(reply.missing, out->mutable_missing());
   for (const DirPage& page : reply.listings) ToProto(page, out->add_listings());
   AddInodes(reply.at_server, out->mutable_at_server());
+  AddInodes(reply.through, out->mutable_through());
 }
 
 Result<AcquireReply> FromProto(v1::AcquireReply&& in) {
@@ -171,6 +174,7 @@ Result<AcquireReply> FromProto(v1::AcquireReply&& in) {
     reply.listings.push_back(std::move(page));
   }
   for (uint64_t ino : in.at_server()) reply.at_server.emplace_back(ino);
+  for (uint64_t ino : in.through()) reply.through.emplace_back(ino);
   return reply;
 }
 
@@ -223,6 +227,12 @@ void ToProto(const ReclaimRequest& request, v1::ReclaimRequest* out) {
   AddInodes(request.opens, out->mutable_opens());
   out->set_finished_ops(request.finished_ops);
   out->set_finished_locks(request.finished_locks);
+  for (const HeldCheckout& held : request.checkouts) {
+    v1::HeldCheckout* one = out->add_checkouts();
+    one->set_ino(held.ino.value);
+    one->set_number(held.number);
+  }
+  out->set_last_checkout(request.last_checkout);
   for (const FileLock& lock : request.locks) ToProto(lock, out->add_locks());
 }
 
@@ -236,6 +246,8 @@ Result<ReclaimRequest> FromProto(const v1::ReclaimRequest& in) {
   ARCHIL_ASSIGN_OR_RETURN(request.opens, InodesFromProto("open inodes", in.opens()));
   request.finished_ops = in.finished_ops();
   request.finished_locks = in.finished_locks();
+  for (const v1::HeldCheckout& held : in.checkouts()) request.checkouts.push_back({InodeId(held.ino()), held.number()});
+  request.last_checkout = in.last_checkout();
   ARCHIL_ASSIGN_OR_RETURN(request.locks, LocksFromProto(in.locks()));
   return request;
 }
@@ -334,6 +346,7 @@ void ToProto(const RightInfo& info, v1::RightInfo* out) {
   out->set_ino(info.ino.value);
   out->set_right(ToProto(info.right));
   out->set_exceptions(info.exceptions);
+  out->set_checkout(info.checkout);
 }
 
 Result<RightInfo> FromProto(const v1::RightInfo& in) {
@@ -342,6 +355,7 @@ Result<RightInfo> FromProto(const v1::RightInfo& in) {
   info.ino = InodeId(in.ino());
   ARCHIL_ASSIGN_OR_RETURN(info.right, RightFromProto(in.right()));
   info.exceptions = in.exceptions();
+  info.checkout = in.checkout();
   return info;
 }
 

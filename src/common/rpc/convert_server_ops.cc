@@ -57,18 +57,29 @@ void ToProto(const ReadOnceRequest& request, v1::ReadOnceRequest* out) {
   ToProto(request.key, out->mutable_key());
   out->set_ino(request.ino.value);
   out->set_name(request.name);
+  out->set_first_chunk(request.first_chunk);
+  out->set_chunks(request.chunks);
+  out->set_xattrs(request.xattrs);
+  out->set_open(request.open);
 }
 
 Result<ReadOnceRequest> FromProto(const v1::ReadOnceRequest& in) {
   if (!in.has_key()) return Missing("key");
   if (in.name().size() > kMaxName) return Code::kNameTooLong;
-  return ReadOnceRequest{SessionId(in.session()), FromProto(in.key()), InodeId(in.ino()), in.name()};
+  return ReadOnceRequest{SessionId(in.session()), FromProto(in.key()), InodeId(in.ino()), in.name(),
+                         in.first_chunk(),        in.chunks(),          in.xattrs(),       in.open()};
 }
 
 void ToProto(const ReadOnceReply& reply, v1::ReadOnceReply* out) {
   out->set_position(reply.position.value);
   if (!reply.absent) ToProto(reply.inode, out->mutable_inode());
   out->set_contended(reply.contended);
+  for (const ChunkExtents& chunk : reply.chunks) ToProto(chunk, out->add_chunks());
+  for (const auto& [name, value] : reply.xattrs) {
+    v1::Xattr* x = out->mutable_xattrs()->add_xattrs();
+    x->set_name(name);
+    x->set_value(value);
+  }
 }
 
 Result<ReadOnceReply> FromProto(v1::ReadOnceReply&& in) {
@@ -79,6 +90,13 @@ Result<ReadOnceReply> FromProto(v1::ReadOnceReply&& in) {
     ARCHIL_ASSIGN_OR_RETURN(reply.inode, FromProto(std::move(*in.mutable_inode())));
   }
   reply.contended = in.contended();
+  for (v1::ChunkExtents& c : *in.mutable_chunks()) {
+    ARCHIL_ASSIGN_OR_RETURN(ChunkExtents chunk, FromProto(std::move(c)));
+    reply.chunks.push_back(std::move(chunk));
+  }
+  for (v1::Xattr& x : *in.mutable_xattrs()->mutable_xattrs()) {
+    reply.xattrs.insert_or_assign(std::move(*x.mutable_name()), std::move(*x.mutable_value()));
+  }
   return reply;
 }
 

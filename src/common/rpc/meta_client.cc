@@ -139,6 +139,17 @@ class MetaClient final : public MetaService {
     return channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::Settle, request, &reply);
   }
 
+  Result<uint64_t> Checkout(const OpContext& ctx, const CheckoutRequest& in) override {
+    auto request = Of<v1::CheckoutRequest>(in.session, in.key);
+    request.set_id(in.id);
+    request.set_ino(in.ino.value);
+    request.set_in(in.in);
+    request.set_force(in.force);
+    v1::CheckoutReply reply;
+    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::Checkout, request, &reply));
+    return reply.number();
+  }
+
   Result<LockOutcome> SetLock(const OpContext& ctx, const SetLockRequest& in) override {
     v1::SetLockRequest request;
     ToProto(in, &request);

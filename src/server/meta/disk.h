@@ -60,6 +60,7 @@ class Disk : public std::enable_shared_from_this<Disk> {
                Done<ApplyOpReply> done);
   void ReadOnce(ReadOnceRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket,
                 Done<ReadOnceReply> done);
+  void Checkout(CheckoutRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<uint64_t> done);
   void ReserveSpace(ReserveSpaceRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<Credit> done);
   // Answers what waits, with kUnavailable.
   void EndWaits();
@@ -150,6 +151,7 @@ class Disk : public std::enable_shared_from_this<Disk> {
   Result<std::optional<ApplyOpReply>> StoredAnswer(DiskCore& core, const ApplyOpRequest& request);
   void ApplyReady(DiskCore& core, uint64_t wait);
   Result<ApplyOpReply> ApplyNow(DiskCore& core, const ApplyOpRequest& request);
+  Status LookFurther(DiskCore& core, const ReadOnceRequest& request, const Records& records, ReadOnceReply& reply);
   Result<ReadOnceReply> LookNow(DiskCore& core, const ReadOnceRequest& request);
   // False: it is not one of these.
   bool AnswerServerWait(DiskCore& core, const DelegationEffects::Granted& granted);

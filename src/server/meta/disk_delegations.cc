@@ -41,7 +41,7 @@ void Disk::Acquire(AcquireRequest request, BootTime deadline, const std::shared_
                         ARCHIL_RETURN_IF_ERROR(LiveSession(core, request.session, &request.key, received));
                         if (request.prefetch > kMaxPrefetch) return Error(Code::kInvalid, "too much prefetch");
                         return core.table.Acquire(wait, request.session, request.wants, deadline,
-                                                  {request.or_at_server, request.brief});
+                                                  {request.or_at_server, request.brief, request.must_hold});
                       };
                       if (const Status s = begin(); !s.ok()) return Reply(core, Kind::kRead, done, Result<AcquireReply>(s.error()));
                       ++host_.metrics.acquires;
@@ -91,6 +91,31 @@ void Disk::Revoke(SessionId session, InodeId ino, BootTime deadline, const std::
     }
     core.table.Revoke(wait, session, ino, deadline);
     core.revokes[wait] = done;
+    Settle(core);
+  });
+  OnCancel(ticket, wait);
+}
+
+void Disk::Checkout(CheckoutRequest request, BootTime deadline, const std::shared_ptr<WaitTicket>& ticket, Done<uint64_t> done) {
+  const uint64_t wait = next_wait_.fetch_add(1);
+  Run<uint64_t>(Kind::kRead, std::move(done), [this, wait, request, deadline, received = host_.Now()](DiskCore& core, Done<uint64_t> done) {
+    if (host_.draining.load()) return done(Stopping());
+    DelegationEffects effects;
+    const auto begin = [&]() -> Status {
+      ARCHIL_RETURN_IF_ERROR(LiveSession(core, request.session, &request.key, received));
+      StateTree tree(*core.kv);
+      const Status s = core.table.Checkout(wait, request, deadline, tree, host_.Now(), effects);
+      return TreeIsGood(tree) ? s : Status(Error(Code::kUnavailable, "the state cannot be read"));
+    };
+    const Status begun = begin();
+    if (!begun.ok()) {
+      core.table.Cancel(wait);
+      return Reply(core, Kind::kRead, done, Result<uint64_t>(begun.error()));
+    }
+    core.revokes[wait] = [number = core.table.CheckoutNumber(request.session, request.ino), done](const Result<bool>& r) {
+      done(r.ok() ? Result<uint64_t>(number) : Result<uint64_t>(r.error()));
+    };
+    Do(core, effects);
     Settle(core);
   });
   OnCancel(ticket, wait);
@@ -320,6 +345,7 @@ Result<AcquireReply> Disk::GrantReply(DiskCore& core, const AcquireRequest& requ
   reply.grants = granted.grants;
   reply.missing = granted.missing;
   reply.at_server = granted.at_server;
+  reply.through = granted.through;
   if (!reply.at_server.empty()) ++host_.metrics.contended_answers;
   size_t bytes = 0;
   for (const Grant& g : granted.grants) {
@@ -418,7 +444,9 @@ void Disk::Reclaim(ReclaimRequest request, Done<ReclaimReply> done) {
       const SessionId session = shared->session;
       ARCHIL_ASSIGN_OR_RETURN(const SessionRecord* rec, LiveSession(core, session, &shared->key, received, Claim::kNot));
       StateTree tree(*core.kv);
-      auto number = core.table.Reclaim(*shared, tree);
+      DelegationEffects effects;
+      auto number = core.table.Reclaim(*shared, tree, effects);
+      Do(core, effects);
       if (!TreeIsGood(tree)) return Error(Code::kUnavailable, "the state cannot be read");
       if (number.ok()) {
         if (const Status s = core.locks.Adopt(rec->branch, session, Untaken(core, session, shared->locks), {}); !s.ok()) number = s.error();

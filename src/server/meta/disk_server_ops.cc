@@ -172,6 +172,9 @@ void Disk::ReadOnce(ReadOnceRequest request, BootTime deadline, const std::share
                          ARCHIL_RETURN_IF_ERROR(LiveSession(core, request.session, &request.key, received));
                          if (!request.name.empty() && !IsValidName(request.name))
                            return Error(Code::kInvalid, "not a valid name");
+                         if (request.chunks > kMaxChunksOnce) return Error(Code::kInvalid, "too many chunks in one look");
+                         const bool more = request.chunks > 0 || request.xattrs || request.open;
+                         if (more && !request.name.empty()) return Error(Code::kInvalid, "more is told of an inode only, not of a name");
                          Reservation needs;
                          needs.kind = Reservation::Kind::kLook;
                          needs.wants.push_back({request.ino, Right::kRead, false});
@@ -195,11 +198,17 @@ Result<ReadOnceReply> Disk::LookNow(DiskCore& core, const ReadOnceRequest& reque
   ReadOnceReply reply;
   reply.position = core.applied;
   reply.contended = core.table.Contended(session.branch, request.ino, now);
+  if (!reply.contended) {
+    StateTree tree(*core.kv);
+    reply.contended = static_cast<bool>(core.table.CheckedOutBy(session.branch, request.ino, request.session, tree, now));
+    ARCHIL_RETURN_IF_ERROR(tree.status());
+  }
   auto info = InfoOf(records, request.ino, InodeId{0});
   if (info.code() == Code::kNotFound) return Error(Code::kStale, fmt::format("inode {} is gone", request.ino.value));
   ARCHIL_RETURN_IF_ERROR(info);
   if (request.name.empty()) {
     reply.inode = std::move(*info);
+    ARCHIL_RETURN_IF_ERROR(LookFurther(core, request, records, reply));
     return reply;
   }
   if (info->attr.type != FileType::kDirectory) return Code::kNotDirectory;
@@ -214,6 +223,19 @@ Result<ReadOnceReply> Disk::LookNow(DiskCore& core, const ReadOnceRequest& reque
   return reply;
 }
 
+Status Disk::LookFurther(DiskCore& core, const ReadOnceRequest& request, const Records& records, ReadOnceReply& reply) {
+  const FileType type = reply.inode.attr.type;
+  for (uint32_t i = 0; type == FileType::kRegular && i < request.chunks && request.first_chunk + i <= kMaxFileSize / kChunkSize; ++i) {
+    ARCHIL_ASSIGN_OR_RETURN(auto extents, records.GetExtents(request.ino, request.first_chunk + i));
+    reply.chunks.push_back({request.first_chunk + i, std::move(extents)});
+  }
+  if (request.xattrs) {
+    ARCHIL_ASSIGN_OR_RETURN(reply.xattrs, records.GetXattrs(request.ino));
+  }
+  if (request.open && type == FileType::kRegular && reply.inode.attr.nlink > 0) core.table.Opened(request.session, request.ino);
+  return Ok();
+}
+
 // --- the others' part
 
 bool Disk::AnswerServerWait(DiskCore& core, const DelegationEffects::Granted& granted) {
@@ -225,6 +247,8 @@ bool Disk::AnswerServerWait(DiskCore& core, const DelegationEffects::Granted& gr
 
 bool Disk::FailServerWait(DiskCore& core, uint64_t wait, const Error& error) {
   if (auto apply = core.applies.extract(wait)) {
+    const ApplyOpRequest& request = apply.mapped().request;
+    if (BandOf(error.code()) == Band::kVerdict) core.server_ops[request.session].answers.insert_or_assign(request.id, Result<ApplyOpReply>(error));
     Reply(core, Kind::kRead, apply.mapped().done, Result<ApplyOpReply>(error));
     return true;
   }

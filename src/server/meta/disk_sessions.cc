@@ -165,7 +165,8 @@ void Disk::DoOpenSession(DiskCore& core, const OpenSessionRequest& request, Boot
       if (core.table.Unclaimed(id)) {
         // It was never answered, so it holds nothing.
         StateTree tree(*core.kv);
-        ARCHIL_RETURN_IF_ERROR(core.table.Reclaim({id, rec.key, false, {}, {}}, tree));
+        DelegationEffects effects;
+        ARCHIL_RETURN_IF_ERROR(core.table.Reclaim({id, rec.key, false, {}, {}}, tree, effects));
         if (!request.conditional) (void)core.table.MakeAlone(id);
       }
       core.table.Renew(id, received);

@@ -178,6 +178,15 @@ class MetaServerImpl final : public MetaServer {
     return CallWaiting<ApplyOpReply>(ctx, Effect::kChange,
                                      [&](auto ticket, auto done) { ApplyOpAsync(ctx, request, ticket, done); });
   }
+  Result<uint64_t> Checkout(const OpContext& ctx, const CheckoutRequest& request) override {
+    return CallWaiting<uint64_t>(ctx, Effect::kChange, [&](auto ticket, auto done) { CheckoutAsync(ctx, request, ticket, done); });
+  }
+  void CheckoutAsync(const OpContext& ctx, const CheckoutRequest& request, std::shared_ptr<WaitTicket> ticket,
+                     std::function<void(Result<uint64_t>)> done) override {
+    auto disk = BySession(request.session);
+    if (!disk.ok()) return done(disk.error());
+    (*disk)->Checkout(request, WaitUntil(ctx), ticket, std::move(done));
+  }
   Result<Credit> ReserveSpace(const OpContext& ctx, const ReserveSpaceRequest& request) override {
     return CallWaiting<Credit>(ctx, Effect::kChange, [&](auto ticket, auto done) { ReserveSpaceAsync(ctx, request, ticket, done); });
   }

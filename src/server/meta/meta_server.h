@@ -77,6 +77,8 @@ class MetaServer : public MetaService {
                             std::function<void(Result<ApplyOpReply>)> done) = 0;
   virtual void ReadOnceAsync(const OpContext& ctx, ReadOnceRequest request, std::shared_ptr<WaitTicket> ticket,
                              std::function<void(Result<ReadOnceReply>)> done) = 0;
+  virtual void CheckoutAsync(const OpContext& ctx, const CheckoutRequest& request, std::shared_ptr<WaitTicket> ticket,
+                             std::function<void(Result<uint64_t>)> done) = 0;
   virtual void ReserveSpaceAsync(const OpContext& ctx, const ReserveSpaceRequest& request, std::shared_ptr<WaitTicket> ticket,
                                  std::function<void(Result<Credit>)> done) = 0;
   // From now on these never wait: they answer kUnavailable instead, the waiting ones too. Before a shutdown.

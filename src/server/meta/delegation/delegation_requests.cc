@@ -88,7 +88,10 @@ void DelegationTable::Revoke(uint64_t id, SessionId session, InodeId ino, BootTi
 
 void DelegationTable::Cancel(uint64_t id) {
   for (auto& [branch_id, branch] : branches_) {
-    branch.requests.remove_if([&](const Request& r) { return r.id == id; });
+    branch.requests.remove_if([&](const Request& r) {
+      if (r.id == id) UndoCheckout(branch, r);
+      return r.id == id;
+    });
     branch.wanted.reset();
   }
 }
@@ -220,15 +223,17 @@ void DelegationTable::CountCollisions(BranchId id, Branch& branch, Request& requ
 
 bool DelegationTable::LookAtWants(BranchId id, Branch& branch, Request& request, const Ahead& ahead, Tree& tree,
                                   BootTime now, DelegationEffects& out) {
+  if (!request.reservation && MeetsCheckout(id, branch, request, tree, now, out)) return true;
   if (SentToServer(branch, request, now, out)) return true;
   if (request.reservation) {
     // Which inodes its names show matters when it is first in its directories: there it cannot be overtaken.
     request.behind = StandsBehind(request, request.reservation->wants, ahead);
     if (request.behind) return false;
     Resolve(id, request, tree);
+    if (MeetsCheckout(id, branch, request, tree, now, out)) return true;
   }
   request.behind = StandsBehind(request, request.wants, ahead);
-  if (request.behind) return false;
+  if (request.behind || !Flushed(id, branch, request, tree, now, out)) return false;
   const std::vector<Obstacle> obstacles = ObstaclesOf(id, branch, request, tree);
   if (!obstacles.empty()) {
     CountCollisions(id, branch, request, obstacles, tree, now);
@@ -246,7 +251,7 @@ bool DelegationTable::LookAtWants(BranchId id, Branch& branch, Request& request,
   }
   for (const Want& w : request.wants) branch.contention.Used(w.ino, request.session, now);
   if (request.reservation->kind == Reservation::Kind::kLook) {
-    out.granted.push_back({request.id, {}, {}, {}});
+    out.granted.push_back({request.id, {}, {}, {}, {}});
     return true;
   }
   if (out.ready == 0) out.ready = request.id;
@@ -267,8 +272,8 @@ void DelegationTable::LookAtAll(BranchId id, Branch& branch, Tree& tree, BootTim
       continue;
     }
     if (request.wants.empty()) {
-      done = LookAtRevocation(branch, request, tree, now, out);
-      if (done) out.granted.push_back({request.id, {}, {}, {}});
+      done = request.checkout ? LookAtCheckout(id, branch, request, tree, now, out) : LookAtRevocation(branch, request, tree, now, out);
+      if (done) out.granted.push_back({request.id, {}, {}, {}, {}});
     } else {
       done = LookAtWants(id, branch, request, ahead, tree, now, out);
       if (!done) {
@@ -318,6 +323,7 @@ std::vector<DelegationTable::Obstacle> DelegationTable::ObstaclesOf(BranchId id,
         }
       }
     }
+    if (const auto flushed = request.flushes.find(w.ino); flushed != request.flushes.end()) others.erase(flushed->second.first);
     if (Planted(Plant::kSkipRecall)) others.clear();
     for (SessionId other : others) out.push_back({other, w.ino, keep});
   }
@@ -517,6 +523,7 @@ std::optional<Grant> DelegationTable::GrantAlong(SessionId session, InodeId dir,
   for (const RightRecord& r : branch.book.At(dir)) {
     if (r.session == session || Conflict(r.right, Right::kRead)) return std::nullopt;
   }
+  if (CheckedOutBy(s->holder.branch, dir, session, tree, BootTime{})) return std::nullopt;
   for (const Request& request : branch.requests) {
     if (request.session == session) continue;
     for (const Want& w : request.wants) {
@@ -535,6 +542,7 @@ bool DelegationTable::FailLate(Branch& branch, BootTime now, DelegationEffects& 
       continue;
     }
     out.failed.push_back({it->id, TooLate(*it)});
+    UndoCheckout(branch, *it);
     it = branch.requests.erase(it);
     any = true;
   }
@@ -561,39 +569,6 @@ Error DelegationTable::TooLate(const Request& request) const {
   }
   if (request.behind) why = fmt::format("{} has asked for inode {} before and waits as well", NameOf(Find(request.behind->first)), request.behind->second.value);
   return Error(Code::kUnavailable, fmt::format("not granted in time: {}", why.empty() ? "it was not looked at" : why));
-}
-
-// FENCE-1: from whom the lease has run out while somebody waits for its answer, that is taken.
-void DelegationTable::TakeFromSilent(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out) {
-  std::set<std::pair<SessionId, InodeId>> taken;
-  std::map<SessionId, std::pair<SessionId, size_t>> count;  // with one that waits
-  for (const Request& request : branch.requests) {
-    for (const auto& [session, ino] : request.waits_for) {
-      const Session* s = Live(session);
-      if (s == nullptr || !s->holder.lease.Expired(now) || (session == request.session && !request.wants.empty())) continue;
-      const auto take = [&, from = session](InodeId what) {
-        if (s->HasLost(what) || !taken.emplace(from, what).second) return;
-        auto& [waiter, sum] = count[from];
-        waiter = request.session;
-        ++sum;
-      };
-      if (ino || request.wants.empty()) {
-        take(ino ? ino : request.ino);
-      } else {
-        for (const Want& w : request.wants) {
-          if (!Lost(*s, w.ino, tree)) take(w.ino);
-        }
-      }
-    }
-  }
-  for (const auto& [session, who] : count) {
-    if (MayTake(session, now) && Live(session)->taken.size() + who.second <= limits_.taken) continue;
-    out.ends.push_back({session, SilentReason(session, who.first, now)});
-  }
-  for (const auto& [session, ino] : taken) {
-    const auto ends = [&, of = session](const DelegationEffects::End& end) { return end.session == of; };
-    if (std::none_of(out.ends.begin(), out.ends.end(), ends)) out.takes.push_back({session, {ino, true, false}});
-  }
 }
 
 }  // namespace archil

@@ -45,7 +45,7 @@ void DelegationTable::Remove(SessionId session, const std::string& reason, Deleg
       ++it;
       continue;
     }
-    if (it->wants.empty()) {
+    if (it->wants.empty() && !it->checkout) {
       out.granted.push_back({it->id, {}, {}, {}});  // a revocation: nothing is held any more
     } else {
       out.failed.push_back({it->id, Error(Code::kFenced, reason)});
@@ -54,6 +54,7 @@ void DelegationTable::Remove(SessionId session, const std::string& reason, Deleg
   }
   branch.wanted.reset();
   branch.book.ForgetSession(session);
+  std::erase_if(branch.checkouts, [&](const auto& checkout) { return checkout.second.session == session; });
   if (branch.alone == session) branch.alone = SessionId{0};
   for (InodeId ino : s->opens) {
     const auto it = branch.opens.find(ino);
@@ -325,6 +326,8 @@ Status DelegationTable::Answer(SessionId session, const RecallAnswer& answer, Tr
     for (const HeldRight& held : answer.keeps) {
       if (!Lost(*s, held.ino, tree)) Keep(*s, branch, held, answer.message, tree);
     }
+  } else if (s->flushes.erase(answer.message) > 0) {
+    s->outbox.erase(answer.message);
   } else {
     const auto it = s->by_message.find(answer.message);
     if (it == s->by_message.end()) return Ok();
@@ -366,7 +369,7 @@ Status DelegationTable::CheckClaim(const Session& session, Branch& branch, const
   return Ok();
 }
 
-Result<uint64_t> DelegationTable::Reclaim(const ReclaimRequest& request, Tree& tree) {
+Result<uint64_t> DelegationTable::Reclaim(const ReclaimRequest& request, Tree& tree, DelegationEffects& out) {
   Session* s = Live(request.session);
   if (s == nullptr) return Error(Code::kFenced, "the session has ended");
   if (!s->unclaimed) return s->reclaimed;  // the answer was lost
@@ -385,6 +388,7 @@ Result<uint64_t> DelegationTable::Reclaim(const ReclaimRequest& request, Tree& t
       if (!s->HasLost(held.ino)) Keep(*s, branch, held, number, tree);
     }
   }
+  ReclaimCheckouts(*s, branch, request, tree, out);
   AddOpens(*s, branch, request.opens, tree);
   return number;
 }
@@ -417,6 +421,7 @@ void DelegationTable::Committed(SessionId session, const std::map<InodeId, Touch
     }
     if (kind == Tree::Kind::kAbsent) {
       branch.book.ForgetInode(ino);
+      branch.checkouts.erase(ino);
       ForgetRecall(*s, ino);
       const auto open = branch.opens.find(ino);
       if (open == branch.opens.end()) continue;
@@ -464,6 +469,7 @@ void DelegationTable::AppliedAtServer(BranchId id, const std::map<InodeId, Touch
 
 void DelegationTable::ForgetAbsent(Branch& branch, InodeId ino) {
   branch.book.ForgetInode(ino);
+  branch.checkouts.erase(ino);
   branch.glimpses.erase(ino);
   for (auto& [session, s] : sessions_) ForgetRecall(s, ino);
   const auto open = branch.opens.find(ino);
@@ -556,10 +562,13 @@ std::vector<RightInfo> DelegationTable::List(size_t limit) const {
     const Branch& branch = branches_.at(s.holder.branch);
     if (out.size() == limit) return out;
     if (branch.alone == id) out.push_back({id, InodeId{0}, Right::kWrite, 0});
+    for (const auto& [dir, checkout] : branch.checkouts) {
+      if (checkout.session == id) out.push_back({id, dir, Right::kWrite, 0, true});
+    }
     for (InodeId ino : branch.book.Of(id)) {
       if (out.size() == limit) return out;
       const RightRecord* record = branch.book.Find(ino, id);
-      out.push_back({id, ino, record->right, static_cast<uint32_t>(record->exceptions.size())});
+      out.push_back({id, ino, record->right, static_cast<uint32_t>(record->exceptions.size()), false});
     }
   }
   return out;

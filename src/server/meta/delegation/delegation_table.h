@@ -83,6 +83,7 @@ struct DelegationEffects {
     std::vector<Grant> grants;
     std::vector<InodeId> missing;
     std::vector<InodeId> at_server;  // contended: nothing was granted
+    std::vector<InodeId> through;    // checked out elsewhere: nothing was granted
   };
   struct Failed {
     uint64_t id = 0;
@@ -114,6 +115,7 @@ class DelegationTable {
   struct Manner {
     bool or_at_server = false;
     bool brief = false;
+    bool must_hold = false;
   };
 
   // --- sessions
@@ -165,6 +167,14 @@ class DelegationTable {
   bool Contended(BranchId branch, InodeId dir, BootTime now) const;
   // Takes what the session holds on one inode.
   void Revoke(uint64_t id, SessionId session, InodeId ino, BootTime deadline);
+  // --- checkouts. `force` ends those of others in the way, which are told.
+  // kHeldElsewhere; in: kNotFound. Granted when nobody else holds anything in it; until then it counts already.
+  Status Checkout(uint64_t id, const CheckoutRequest& request, BootTime deadline, Tree& tree, BootTime now, DelegationEffects& out);
+  // Of the session's; 0: none.
+  uint64_t CheckoutNumber(SessionId session, InodeId dir) const;
+  // Another session that has checked out the inode with what is above it, and whose lease is good; 0: none.
+  SessionId CheckedOutBy(BranchId branch, InodeId ino, SessionId but, Tree& tree, BootTime now) const;
+
   // The caller has left.
   void Cancel(uint64_t id);
   // Grants, recalls and fails what can be now.
@@ -182,7 +192,7 @@ class DelegationTable {
   Status Answer(SessionId session, const RecallAnswer& answer, Tree& tree, BootTime now);
   Status GiveBack(SessionId session, const std::vector<InodeId>& inodes, const std::vector<InodeId>& opens, Tree& tree);
   // kFenced with the reason if it conflicts: the session is to be ended.
-  Result<uint64_t> Reclaim(const ReclaimRequest& request, Tree& tree);
+  Result<uint64_t> Reclaim(const ReclaimRequest& request, Tree& tree, DelegationEffects& out);
 
   // --- commits
   // `home` as Tree::HomeOf, asked only if needed: not if the session has WRITE on the inode itself.
@@ -233,6 +243,9 @@ class DelegationTable {
     std::map<InodeId, Recall> recalls;  // unanswered
     std::map<uint64_t, InodeId> by_message;
     uint64_t alone_recall = 0;          // message; 0: none
+    std::set<uint64_t> flushes;         // messages without an answer
+    uint64_t last_checkout = 0;         // number of the newest call
+    uint64_t ended_checkout = 0;        // ... when one was ended by force
     BootTime owing_since;               // the oldest of them, or the newest progress
     uint64_t progress = 0;
     InodeId trimmed_to;                 // where the search for old rights goes on
@@ -244,7 +257,7 @@ class DelegationTable {
       const auto it = taken.find(ino);
       return it != taken.end() && it->second.right;
     }
-    bool Owes() const { return !recalls.empty() || alone_recall != 0; }
+    bool Owes() const { return !recalls.empty() || alone_recall != 0 || !flushes.empty(); }
   };
   struct Request {
     uint64_t id = 0;
@@ -255,6 +268,8 @@ class DelegationTable {
     bool collided = false;  // counted as contention
     InodeId ino;
     bool recalled = false;
+    bool checkout = false;                                        // of `ino`
+    std::map<InodeId, std::pair<SessionId, uint64_t>> flushes;  // a look: who was asked to flush what is checked out, by which message
     BootTime deadline;
     // At the last look: whose answers it waits for (inode 0: to everything), or behind whose request it stands.
     std::vector<std::pair<SessionId, InodeId>> waits_for;
@@ -271,6 +286,12 @@ class DelegationTable {
     absl::flat_hash_map<InodeId, std::set<SessionId>> opens;
     absl::flat_hash_map<InodeId, std::map<SessionId, BootTime>> glimpses;
     BootTime glimpses_swept;
+    struct Checkout {
+      SessionId session;
+      uint64_t number = 0;
+    };
+    std::map<InodeId, Checkout> checkouts;
+    uint64_t checkout_number = 0;  // newest
     size_t unclaimed = 0;                          // sessions
     BootTime claims_until = BootTime::Infinite();  // not before is the time of any of them over
     std::optional<WantedChildren> wanted;  // while nothing changes
@@ -320,6 +341,19 @@ class DelegationTable {
   void TakeFromSilent(BranchId id, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);
   bool Lost(const Session& session, InodeId ino, Tree& tree) const;
   Error TooLate(const Request& request) const;
+  // --- checkouts.cc
+  // True: it was refused, or answered that it is to be read through the holder.
+  bool MeetsCheckout(BranchId id, Branch& branch, Request& request, Tree& tree, BootTime now, DelegationEffects& out);
+  // True: what a look needs of what is checked out is durable.
+  bool Flushed(BranchId id, Branch& branch, Request& request, Tree& tree, BootTime now, DelegationEffects& out);
+  bool LookAtCheckout(BranchId id, Branch& branch, Request& request, Tree& tree, BootTime now, DelegationEffects& out);
+  // Of the other sessions, those that a checkout of `dir` excludes.
+  static std::vector<InodeId> Excluded(BranchId id, const Branch& branch, SessionId session, InodeId dir, Tree& tree);
+  void ReclaimCheckouts(Session& session, Branch& branch, const ReclaimRequest& request, Tree& tree, DelegationEffects& out);
+  void TellEnded(const Branch::Checkout& checkout, InodeId dir, DelegationEffects& out);
+  Status CheckIn(Branch& branch, SessionId session, InodeId dir);
+  static void UndoCheckout(Branch& branch, const Request& request);
+  Error CheckedOut(SessionId holder, InodeId ino) const;
   // --- trim.cc
   void Trim(Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);
   void TrimSession(Session& session, Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);

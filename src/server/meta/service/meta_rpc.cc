@@ -149,6 +149,19 @@ class MetaHandlers final : public v1::Meta::CallbackService {
     return reactor;
   }
 
+  Reactor* Checkout(Call* call, const v1::CheckoutRequest* request, v1::CheckoutReply* reply) override {
+    auto* reactor = new Waiting;
+    if (!request->has_key()) return reactor->Answer(Missing("key"));
+    server_.CheckoutAsync(ContextOf(*call),
+                          {SessionId(request->session()), FromProto(request->key()), request->id(), InodeId(request->ino()), request->in(), request->force()},
+                          reactor->ticket(), [reactor, reply](Result<uint64_t> number) {
+                            if (!number.ok()) return (void)reactor->Answer(number.error());
+                            reply->set_number(*number);
+                            reactor->Answer(Ok());
+                          });
+    return reactor;
+  }
+
   Reactor* SetLock(Call* call, const v1::SetLockRequest* request, v1::SetLockReply* reply) override {
     auto* reactor = new Waiting;
     auto in = FromProto(*request);
@@ -276,7 +289,7 @@ class MetaHandlers final : public v1::Meta::CallbackService {
                           [reactor, reply](Result<ReadOnceReply> result) {
                             if (!result.ok()) return (void)reactor->Answer(result.error());
                             ToProto(*result, reply);
-                            reactor->Answer(Ok());
+                            reactor->Answer(CheckReplySize(*reply));
                           });
     return reactor;
   }

@@ -92,6 +92,7 @@ class ScriptedMeta final : public MetaService {
     return Code::kNotSupported;
   }
   Result<ReclaimReply> Reclaim(const OpContext&, const ReclaimRequest&) override { return Code::kNotSupported; }
+  Result<uint64_t> Checkout(const OpContext&, const CheckoutRequest&) override { return Code::kNotSupported; }
   Result<Credit> ReserveSpace(const OpContext&, const ReserveSpaceRequest&) override { return Code::kNotSupported; }
   Status Settle(const OpContext&, const SettleRequest&) override { return Code::kNotSupported; }
   Result<LockOutcome> SetLock(const OpContext&, const SetLockRequest&) override { return Code::kNotSupported; }

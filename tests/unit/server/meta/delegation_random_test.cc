@@ -421,7 +421,8 @@ class Simulation {
       for (const auto& [ino, b] : c.rights) {
         if (!c.alone) request.rights.push_back({ino, b.right});
       }
-      const auto number = table_->Reclaim(request, tree_);
+      DelegationEffects reclaimed;
+      const auto number = table_->Reclaim(request, tree_, reclaimed);
       ASSERT_TRUE(number.ok()) << number.error().ToString();
       for (auto& [ino, b] : c.rights) {
         EXPECT_LT(b.number, *number);

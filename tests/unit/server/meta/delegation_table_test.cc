@@ -55,9 +55,9 @@ TEST_F(DelegationTableTest, WhatFellOutOfAGrantIsToldAgain) {
 TEST_F(DelegationTableTest, NothingIsCoveredWhileOthersMayHaveCarvedItOut) {
   Add(kA, DelegationTable::Birth::kUnclaimed);
   Add(kB, DelegationTable::Birth::kUnclaimed);
-  ASSERT_TRUE(table_.Reclaim({.session = kA, .rights = {{kDir, Right::kRead}}}, tree_).ok());
+  ASSERT_TRUE(table_.Reclaim({.session = kA, .rights = {{kDir, Right::kRead}}}, tree_, fx_).ok());
   EXPECT_FALSE(table_.Covered(kA, kDir, kFile));
-  ASSERT_TRUE(table_.Reclaim({.session = kB, .rights = {{kFile, Right::kWrite}}}, tree_).ok());
+  ASSERT_TRUE(table_.Reclaim({.session = kB, .rights = {{kFile, Right::kWrite}}}, tree_, fx_).ok());
   EXPECT_FALSE(table_.Covered(kA, kDir, kFile)) << "that is what was not known";
 }
 
@@ -343,10 +343,10 @@ TEST_F(DelegationTableTest, NothingIsGrantedWhileSomebodyMayReclaim) {
   request.session = kA;
   request.rights = {{kDir, Right::kWrite}, {kGone, Right::kWrite}};
   request.opens = {kFile};
-  const auto number = table_.Reclaim(request, tree_);
+  const auto number = table_.Reclaim(request, tree_, fx_);
   ASSERT_TRUE(number.ok());
   EXPECT_GT(*number, kBase);
-  EXPECT_EQ(*table_.Reclaim(request, tree_), *number) << "the answer was lost";
+  EXPECT_EQ(*table_.Reclaim(request, tree_, fx_), *number) << "the answer was lost";
   EXPECT_EQ(Has(kA, kDir), Right::kWrite);
   EXPECT_THAT(table_.OpenElsewhere(kBranch, kFile, kB), ElementsAre(kA));
   Look();
@@ -369,7 +369,7 @@ TEST_F(DelegationTableTest, AConflictingClaimIsRefused) {
     request.session = session;
     request.alone = alone;
     request.rights = std::move(rights);
-    return table_.Reclaim(request, tree_).code();
+    return table_.Reclaim(request, tree_, fx_).code();
   };
   for (SessionId s : {kA, kB, kC, SessionId{4}}) Add(s, DelegationTable::Birth::kUnclaimed);
   EXPECT_EQ(claim(kA, false, {{kDir, Right::kRead}}), Code::kOk);

@@ -137,11 +137,11 @@ TEST_F(DelegationTakenTest, WhatWasTakenIsNotReclaimed) {
   ReclaimRequest request;
   request.session = kB;
   request.rights = {{kDir, Right::kWrite}};
-  ASSERT_TRUE(table_.Reclaim(request, tree_).ok());
+  ASSERT_TRUE(table_.Reclaim(request, tree_, fx_).ok());
   EXPECT_EQ(table_.CheckSettle(kA).code(), Code::kUnavailable);
   request.session = kA;
   request.rights = {{kDir, Right::kWrite}, {kFile, Right::kWrite}, {kOther, Right::kRead}};
-  ASSERT_TRUE(table_.Reclaim(request, tree_).ok());
+  ASSERT_TRUE(table_.Reclaim(request, tree_, fx_).ok());
   EXPECT_EQ(Has(kA, kDir), Right::kNone);
   EXPECT_EQ(Has(kA, kFile), Right::kWrite) << "a record of its own, which nobody took";
   EXPECT_EQ(Has(kB, kFile), Right::kNone);
