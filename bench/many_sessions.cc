@@ -4,14 +4,14 @@
 //     disk=NAME        there is one (many)
 //     sessions=N       (5000)
 //     work=own|one     each in its own directory, or all in one (own)
-//     every=SECONDS    a session makes one file of 1 KiB so often (1)
+//     every=SECONDS    a session makes one file of 1 KiB so often; 0: never, they only are there (1)
 //     seconds=S        measured, after all are there (30)
 //     lease=SECONDS    (15)
 //     server_pid=PID   its memory is shown
 // The server may be killed and started again meanwhile.
 //
-// Sessions here are what a mount is to the server, without the mount: one Poll always open, a Renew each third of a lease,
-// recalls answered at once with nothing kept. A file is a Commit of its creation and its bytes under WRITE on the
+// Sessions here are what a mount is to the server, without the mount: a stream with one Poll always open and a Renew each third of a
+// lease, recalls answered at once with nothing kept. A file is a Commit of its creation and its bytes under WRITE on the
 // directory; if the server says that the directory is contended, an ApplyOp and the file's own WRITE. Everything is
 // asynchronous over a few connections, so that the threads are the server's.
 #include <fmt/format.h>
@@ -36,6 +36,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "archil/v1/meta.grpc.pb.h"
+#include "bench/session_stream.h"
 #include "common/base/check.h"
 #include "common/rpc/client.h"
 #include "common/rpc/convert.h"
@@ -184,7 +185,7 @@ class Session {
   // From now on, one file each `every` on average.
   void Work(InodeId dir) {
     dir_ = dir;
-    Later();
+    if (options_.every > 0) Later();
   }
   uint64_t files() const { return files_; }
   absl::Duration longest() const { return longest_; }
@@ -214,27 +215,59 @@ class Session {
     return request;
   }
 
+  // A call on the stream, which is opened where there is none.
+  void Ask(v1::SessionUp up, SessionStream::Done done) {
+    for (;;) {
+      std::shared_ptr<SessionStream> stream;
+      {
+        std::lock_guard lock(mu_);
+        if (stream_ == nullptr || stream_->ended()) {
+          stream_ = std::make_shared<SessionStream>();
+          stream_->Begin(stub_);
+        }
+        stream = stream_;
+      }
+      if (stream->Ask(up, done)) return;
+    }
+  }
+  // Again while the server is away.
+  void AskUntilHeard(const char* row, v1::SessionUp up, std::function<void(const std::string& wrong)> done) {
+    const absl::Time begun = absl::Now();
+    Ask(up, [=, this](Code code, v1::SessionDown& down) {
+      if ((code == Code::kUnavailable || code == Code::kUnknown) && !over) {
+        ++again;
+        return timer_.In(absl::Milliseconds(200), [=, this] { AskUntilHeard(row, up, done); });
+      }
+      times.Add(row, absl::Now() - begun);
+      done(code == Code::kOk ? "" : fmt::format("{}: {}", row, down.error().message()));
+    });
+  }
+
   void Renew() {
     if (over) return;
-    Go<v1::RenewRequest, v1::RenewReply>("renew", &Async::Renew, Mine<v1::RenewRequest>(), [this](const grpc::Status& s, v1::RenewReply&) {
-      if (!s.ok()) Wrong("renew: " + s.error_message());
+    v1::SessionUp up;
+    *up.mutable_renew() = Mine<v1::RenewRequest>();
+    AskUntilHeard("renew", up, [this](const std::string& wrong) {
+      if (!wrong.empty()) Wrong(wrong);
       timer_.In(absl::Seconds(options_.lease / 3), [this] { Renew(); });
     });
   }
 
   void Poll() {
     if (over) return;
-    auto request = Mine<v1::PollRequest>();
-    request.set_after(seen_);
-    Call<v1::PollRequest, v1::PollReply>(stub_, absl::Seconds(30), &Async::Poll, request, [this](const grpc::Status& s, v1::PollReply& reply, absl::Duration) {
-      if (s.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED || s.error_code() == grpc::StatusCode::UNAVAILABLE) return timer_.In(absl::Milliseconds(50), [this] { Poll(); });
-      if (!s.ok()) return Wrong("poll: " + s.error_message());
+    v1::SessionUp up;
+    *up.mutable_poll() = Mine<v1::PollRequest>();
+    up.mutable_poll()->set_after(seen_);
+    up.set_timeout_ns(absl::ToInt64Nanoseconds(absl::Seconds(30)));
+    Ask(up, [this](Code code, v1::SessionDown& down) {
+      if (code == Code::kUnavailable) return timer_.In(absl::Milliseconds(50), [this] { Poll(); });
+      if (code != Code::kOk) return Wrong("poll: " + down.error().message());
+      const v1::PollReply& reply = down.poll();
       if (reply.reclaim()) return Reclaim();
-      std::vector<v1::SessionMessage> messages(reply.messages().begin(), reply.messages().end());
       {
         std::lock_guard lock(mu_);
-        for (const auto& m : messages) seen_ = std::max(seen_, m.number());
-        owed_.insert(owed_.end(), messages.begin(), messages.end());
+        for (const auto& m : reply.messages()) seen_ = std::max(seen_, m.number());
+        owed_.insert(owed_.end(), reply.messages().begin(), reply.messages().end());
       }
       AnswerOwed();
       Poll();
@@ -276,12 +309,14 @@ class Session {
       applied = session_->applied();
     }
     for (const auto& m : now) {
-      auto answer = Mine<v1::AnswerRecallRequest>();
+      v1::SessionUp up;
+      auto& answer = *up.mutable_answer_recall();
+      answer = Mine<v1::AnswerRecallRequest>();
       answer.set_message(m.number());
       answer.set_last(applied.value);
       answer.mutable_keeps();
-      Go<v1::AnswerRecallRequest, v1::AnswerRecallReply>("answer a recall", &Async::AnswerRecall, answer, [](const grpc::Status& s, v1::AnswerRecallReply&) {
-        if (!s.ok()) Wrong("answer a recall: " + s.error_message());
+      AskUntilHeard("answer a recall", up, [](const std::string& wrong) {
+        if (!wrong.empty()) Wrong(wrong);
       });
     }
   }
@@ -403,6 +438,7 @@ class Session {
   std::atomic<uint64_t> last_id_{0};
   uint64_t names_ = 0;
   std::mutex mu_;
+  std::shared_ptr<SessionStream> stream_;
   std::vector<v1::SessionMessage> owed_;
   uint64_t seen_ = 0;
   bool holds_ = false, busy_ = false;
@@ -485,7 +521,7 @@ int Main(const Options& options) {
                         MemoryOf(options.server_pid)).c_str());
   std::fflush(stdout);
   // What is under way is not waited for.
-  std::_Exit(wrong == 0 && files.front() > 0 ? 0 : 1);
+  std::_Exit(wrong == 0 && (options.every == 0 || files.front() > 0) ? 0 : 1);
 }
 
 }  // namespace

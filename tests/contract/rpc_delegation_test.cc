@@ -277,7 +277,6 @@ TEST_F(RpcDelegation, WhatNoClientOfOursSends) {
   acquire.mutable_key();
   acquire.add_wants()->set_right(static_cast<v1::Right>(3));
   EXPECT_EQ(code(&v1::Meta::Stub::Acquire, acquire, v1::AcquireReply()), Code::kInvalid);
-  EXPECT_EQ(code(&v1::Meta::Stub::Poll, v1::PollRequest(), v1::PollReply()), Code::kInvalid);
   v1::AnswerRecallRequest answer;
   EXPECT_EQ(code(&v1::Meta::Stub::AnswerRecall, answer, v1::AnswerRecallReply()), Code::kInvalid);
   answer.mutable_key();

@@ -237,6 +237,13 @@ class FakeMetaServer : public MetaServer {
   void CommitAsync(const OpContext& ctx, CommitRequest request, std::function<void(Result<CommitReply>)> done) override {
     Spawn([this, ctx, request = std::move(request), done = std::move(done)] { done(Commit(ctx, request)); });
   }
+  void RenewAsync(const OpContext& ctx, SessionId s, SessionKey k, uint64_t progress,
+                  std::function<void(Result<RenewReply>)> done) override {
+    Spawn([this, ctx, s, k, progress, done = std::move(done)] { done(Renew(ctx, s, k, progress)); });
+  }
+  void AnswerRecallAsync(const OpContext& ctx, SessionId s, SessionKey k, RecallAnswer a, std::function<void(Status)> done) override {
+    Spawn([this, ctx, s, k, a = std::move(a), done = std::move(done)] { done(AnswerRecall(ctx, s, k, a)); });
+  }
   void AcquireAsync(const OpContext& ctx, AcquireRequest request, std::shared_ptr<WaitTicket>,
                     std::function<void(Result<AcquireReply>)> done) override {
     Spawn([this, ctx, request = std::move(request), done = std::move(done)] { done(Acquire(ctx, request)); });

@@ -409,7 +409,6 @@ TEST_F(RpcHostile, Changes) {
   release.mutable_key();
   for (size_t i = 0; i <= kMaxReleasedSegments; ++i) release.add_segments(i);
   EXPECT_EQ(Send(*meta_stub_, &v1::Meta::Stub::ReleaseSegments, release).code(), Code::kInvalid);
-  EXPECT_EQ(Send(*meta_stub_, &v1::Meta::Stub::Renew, v1::RenewRequest()).code(), Code::kInvalid);
   EXPECT_EQ(Send(*meta_stub_, &v1::Meta::Stub::CloseSession, v1::CloseSessionRequest()).code(), Code::kInvalid);
   EXPECT_EQ(Send(*meta_stub_, &v1::Meta::Stub::AllocateInodes, v1::AllocateInodesRequest()).code(), Code::kInvalid);
   EXPECT_EQ(Send(*meta_stub_, &v1::Meta::Stub::AllocateSegments, v1::AllocateSegmentsRequest()).code(), Code::kInvalid);

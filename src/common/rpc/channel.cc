@@ -6,6 +6,7 @@
 #include <grpcpp/security/credentials.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "common/env/sched.h"
@@ -16,7 +17,6 @@ namespace {
 
 constexpr absl::Duration kCancelTick = absl::Milliseconds(10);
 constexpr int kIdleTicks = 100;  // the watcher sleeps after this many ticks without a call to watch
-constexpr absl::Duration kLongDeadline = absl::Hours(24 * 365);
 
 // A channel with no call in it is looked after by nobody but gRPC's backup poller, every 5 s by default. Meanwhile a lost
 // connection is not noticed, a new one is not seen to be there, and a server that stops waits for us. The interval can be
@@ -55,7 +55,11 @@ struct CancelWatcher::State {
   Scheduler& scheduler = RealScheduler();
   Mutex mu{scheduler};
   CondVar cv{scheduler};
-  absl::flat_hash_map<grpc::ClientContext*, const CancelFlag*> calls ABSL_GUARDED_BY(mu);
+  struct Call {
+    const CancelFlag* flag;
+    std::function<void()> cancel;
+  };
+  absl::flat_hash_map<const void*, Call> calls ABSL_GUARDED_BY(mu);
   bool asleep ABSL_GUARDED_BY(mu) = true;
   bool stop ABSL_GUARDED_BY(mu) = false;
   std::unique_ptr<Thread> thread ABSL_GUARDED_BY(mu);  // started by the first call that can be cancelled
@@ -65,8 +69,8 @@ struct CancelWatcher::State {
     int idle = 0;
     while (!stop) {
       idle = calls.empty() ? idle + 1 : 0;
-      for (const auto& [call, flag] : calls) {
-        if (flag->cancelled()) call->TryCancel();  // does not block; harmless when repeated
+      for (const auto& [name, call] : calls) {
+        if (call.flag->cancelled()) call.cancel();
       }
       if (idle < kIdleTicks) {
         cv.WaitUntil(mu, scheduler.clock().Boot() + kCancelTick);
@@ -92,9 +96,9 @@ CancelWatcher::~CancelWatcher() {
   if (thread != nullptr) thread->Join();
 }
 
-void CancelWatcher::Add(grpc::ClientContext* call, const CancelFlag* flag) {
+void CancelWatcher::Add(const void* call, const CancelFlag* flag, std::function<void()> cancel) {
   MutexLock lock(state_->mu);
-  state_->calls.emplace(call, flag);
+  state_->calls.emplace(call, State::Call{flag, std::move(cancel)});
   if (state_->thread == nullptr) {
     state_->thread = state_->scheduler.Spawn("rpc-cancel", [state = state_.get()] { state->Run(); });
   }
@@ -104,7 +108,7 @@ void CancelWatcher::Add(grpc::ClientContext* call, const CancelFlag* flag) {
   }
 }
 
-void CancelWatcher::Remove(grpc::ClientContext* call) {
+void CancelWatcher::Remove(const void* call) {
   MutexLock lock(state_->mu);
   state_->calls.erase(call);
 }
@@ -124,7 +128,7 @@ Status RpcChannel::Admit(const OpContext& ctx) const {
 void RpcChannel::Begin(const OpContext& ctx, grpc::ClientContext* call) const {
   const absl::Duration left = ctx.deadline - RealClock().Boot();
   if (left < kLongDeadline) call->set_deadline(gpr_time_from_nanos(absl::ToInt64Nanoseconds(left), GPR_TIMESPAN));
-  if (ctx.cancel != nullptr) watcher_->Add(call, ctx.cancel);
+  if (ctx.cancel != nullptr) watcher_->Add(call, ctx.cancel, [call] { call->TryCancel(); });
 }
 
 Status RpcChannel::End(const OpContext& ctx, CallKind kind, grpc::ClientContext* call, const grpc::Status& status) const {

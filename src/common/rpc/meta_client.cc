@@ -1,5 +1,5 @@
-// MetaService over gRPC: each call is one unary call of archil.v1.Control or archil.v1.Meta; only GetExtents may take
-// several, where its answer is too large for one message.
+// MetaService over gRPC: each call is one unary call of archil.v1.Control or archil.v1.Meta, but for Renew, Poll and AnswerRecall,
+// which go over the session's stream. Only GetExtents may take several, where its answer is too large for one message.
 #include <fmt/format.h>
 
 #include "archil/v1/control.grpc.pb.h"
@@ -7,6 +7,8 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/client.h"
 #include "common/rpc/convert.h"
+#include "common/rpc/limits.h"
+#include "common/rpc/session_stream.h"
 
 namespace archil {
 namespace {
@@ -24,7 +26,7 @@ Result<T> Decoded(Result<T> result) {
 class MetaClient final : public MetaService {
  public:
   MetaClient(const std::string& address, const RpcOptions& options)
-      : channel_(address, options, std::make_shared<CancelWatcher>()), control_(channel_.channel()), meta_(channel_.channel()) {}
+      : channel_(address, options, std::make_shared<CancelWatcher>()), control_(channel_.channel()), meta_(channel_.channel()), streams_(channel_, meta_) {}
 
   Result<DiskInfo> CreateDisk(const OpContext& ctx, const std::string& name, uint64_t quota_bytes) override {
     v1::CreateDiskRequest request;
@@ -71,17 +73,20 @@ class MetaClient final : public MetaService {
   }
 
   Result<RenewReply> Renew(const OpContext& ctx, SessionId session, SessionKey key, uint64_t progress) override {
-    auto request = Of<v1::RenewRequest>(session, key);
-    request.set_progress(progress);
-    v1::RenewReply reply;
-    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::Renew, request, &reply));
-    return Decoded(FromProto(reply));
+    v1::SessionUp up;
+    *up.mutable_renew() = Of<v1::RenewRequest>(session, key);
+    up.mutable_renew()->set_progress(progress);
+    v1::SessionDown down;
+    ARCHIL_RETURN_IF_ERROR(OnStream(ctx, CallKind::kRead, session, std::move(up), v1::SessionDown::kRenew, &down));
+    return Decoded(FromProto(down.renew()));
   }
 
   Status CloseSession(const OpContext& ctx, SessionId session, SessionKey key) override {
     const auto request = Of<v1::CloseSessionRequest>(session, key);
     v1::CloseSessionReply reply;
-    return channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::CloseSession, request, &reply);
+    const Status closed = channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::CloseSession, request, &reply);
+    if (closed.ok() || closed.code() == Code::kFenced) streams_.End(session);
+    return closed;
   }
 
   Result<AcquireReply> Acquire(const OpContext& ctx, const AcquireRequest& in) override {
@@ -94,18 +99,26 @@ class MetaClient final : public MetaService {
   }
 
   Result<PollReply> Poll(const OpContext& ctx, SessionId session, SessionKey key, uint64_t after) override {
-    auto request = Of<v1::PollRequest>(session, key);
-    request.set_after(after);
-    v1::PollReply reply;
-    ARCHIL_RETURN_IF_ERROR(channel_.Call(ctx, CallKind::kRead, meta_, &Meta::Stub::Poll, request, &reply));
-    return Decoded(FromProto(reply));
+    v1::SessionUp up;
+    *up.mutable_poll() = Of<v1::PollRequest>(session, key);
+    up.mutable_poll()->set_after(after);
+    v1::SessionDown down;
+    ARCHIL_RETURN_IF_ERROR(OnStream(ctx, CallKind::kRead, session, std::move(up), v1::SessionDown::kPoll, &down));
+    return Decoded(FromProto(down.poll()));
   }
 
   Status AnswerRecall(const OpContext& ctx, SessionId session, SessionKey key, const RecallAnswer& answer) override {
     ARCHIL_RETURN_IF_ERROR(CheckRights("rights kept", answer.keeps.size()));
     ARCHIL_RETURN_IF_ERROR(CheckRights("open inodes", answer.opens.size()));
-    auto request = Of<v1::AnswerRecallRequest>(session, key);
+    v1::SessionUp up;
+    auto& request = *up.mutable_answer_recall();
+    request = Of<v1::AnswerRecallRequest>(session, key);
     ToProto(answer, &request);
+    // A renewal would have to wait for a large one: thousands of rights and locks, of a session that was alone.
+    if (request.ByteSizeLong() + kStreamHeader <= kMaxStreamMessage) {
+      v1::SessionDown down;
+      return OnStream(ctx, CallKind::kChange, session, std::move(up), v1::SessionDown::kAnswerRecall, &down);
+    }
     v1::AnswerRecallReply reply;
     return channel_.Call(ctx, CallKind::kChange, meta_, &Meta::Stub::AnswerRecall, request, &reply);
   }
@@ -345,6 +358,17 @@ class MetaClient final : public MetaService {
   }
 
  private:
+  // Around the call in a SessionUp, at most.
+  static constexpr size_t kStreamHeader = 64;
+
+  Status OnStream(const OpContext& ctx, CallKind kind, SessionId session, v1::SessionUp up, v1::SessionDown::AnswerCase expected,
+                  v1::SessionDown* down) {
+    const Status answered = streams_.Call(ctx, kind, session, std::move(up), down);
+    if (answered.code() == Code::kFenced) streams_.End(session);
+    if (!answered.ok() || down->answer_case() == expected) return answered;
+    return Error(Code::kCorrupt, "bad answer of the metadata server: it is one to another call");
+  }
+
   template <class Request>
   static Request Of(SessionId session, SessionKey key) {
     Request request;
@@ -363,6 +387,7 @@ class MetaClient final : public MetaService {
   RpcChannel channel_;
   Control::Stub control_;
   Meta::Stub meta_;
+  SessionStreams streams_;  // goes before the channel
 };
 
 }  // namespace

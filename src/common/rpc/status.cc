@@ -63,9 +63,7 @@ std::optional<Error> Decode(const std::string& details) {
   v1::StatusDetails outer;
   v1::ErrorInfo info;
   if (!outer.ParseFromString(details) || outer.details_size() != 1 || !outer.details(0).UnpackTo(&info)) return std::nullopt;
-  const Code code = CodeFromWire(info.code());
-  if (info.message().empty()) return Error(code);
-  return Error(code, info.message());
+  return FromProto(info);
 }
 
 // gRPC has no better way to tell that no connection took a call than what it says when it finds none to give it to.
@@ -82,19 +80,28 @@ std::string_view LastReason(std::string_view text) {
 
 }  // namespace
 
+void ToProto(const Error& error, v1::ErrorInfo* out) {
+  out->set_code(static_cast<uint32_t>(error.code()));
+  out->set_message(std::string(error.message().substr(0, kMaxErrorMessage)));
+}
+
+Error FromProto(const v1::ErrorInfo& in) {
+  const Code code = CodeFromWire(in.code());
+  if (in.message().empty()) return Error(code);
+  return Error(code, in.message());
+}
+
 grpc::Status ToGrpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const Error& error = status.error();
-  const std::string message(error.message().substr(0, kMaxErrorMessage));
   v1::ErrorInfo info;
-  info.set_code(static_cast<uint32_t>(error.code()));
-  info.set_message(message);
+  ToProto(error, &info);
   const grpc::StatusCode tool_code = ToolCode(error.code());
   v1::StatusDetails outer;
   outer.set_code(tool_code);
   outer.add_details()->PackFrom(info);
   std::string text(CodeName(error.code()));
-  if (!message.empty()) text += ": " + message;
+  if (!info.message().empty()) text += ": " + info.message();
   return grpc::Status(tool_code, text, outer.SerializeAsString());
 }
 

@@ -16,11 +16,17 @@ class Status;
 
 namespace archil {
 
+namespace v1 {
+class ErrorInfo;
+}
+
 inline constexpr size_t kMaxErrorMessage = 1024;  // bytes of a message on the wire; longer ones are cut
 
 enum class CallKind : uint8_t { kRead, kChange };
 
 grpc::Status ToGrpc(const Status& status);
+void ToProto(const Error& error, v1::ErrorInfo* out);
+Error FromProto(const v1::ErrorInfo& in);
 
 // Precondition: !status.ok(). `server` is named in messages. Without an ErrorInfo:
 //   no connection to the server              kUnavailable: it has not seen the call

@@ -265,6 +265,18 @@ class MetaServerImpl final : public MetaServer {
     if (!disk.ok()) return done(disk.error());
     (*disk)->Commit(std::move(request), std::move(done));
   }
+  void RenewAsync(const OpContext&, SessionId session, SessionKey key, uint64_t progress,
+                  std::function<void(Result<RenewReply>)> done) override {
+    auto disk = BySession(session);
+    if (!disk.ok()) return done(disk.error());
+    (*disk)->Renew(session, key, progress, std::move(done));
+  }
+  void AnswerRecallAsync(const OpContext&, SessionId session, SessionKey key, RecallAnswer answer,
+                         std::function<void(Status)> done) override {
+    auto disk = BySession(session);
+    if (!disk.ok()) return done(disk.error());
+    (*disk)->AnswerRecall(session, key, std::move(answer), [done = std::move(done)](Result<bool> r) { done(Simple(r)); });
+  }
   void RunBlocking(std::function<void()> call) override {
     // After Stop every call answers at once, so the caller's thread will do.
     auto shared = std::make_shared<std::function<void()>>(std::move(call));

@@ -64,6 +64,10 @@ class MetaServer : public MetaService {
 
   // As the calls of the same name without Async; `done` runs once, on a thread of the server, and must not block.
   virtual void CommitAsync(const OpContext& ctx, CommitRequest request, std::function<void(Result<CommitReply>)> done) = 0;
+  virtual void RenewAsync(const OpContext& ctx, SessionId session, SessionKey key, uint64_t progress,
+                          std::function<void(Result<RenewReply>)> done) = 0;
+  virtual void AnswerRecallAsync(const OpContext& ctx, SessionId session, SessionKey key, RecallAnswer answer,
+                                 std::function<void(Status)> done) = 0;
   // These wait, but occupy no thread. `ticket` may be null.
   virtual void AcquireAsync(const OpContext& ctx, AcquireRequest request, std::shared_ptr<WaitTicket> ticket,
                             std::function<void(Result<AcquireReply>)> done) = 0;

@@ -10,6 +10,7 @@
 #include "common/rpc/handler.h"
 #include "common/rpc/limits.h"
 #include "common/rpc/status.h"
+#include "server/meta/service/served_streams.h"
 
 namespace archil {
 namespace {
@@ -90,7 +91,7 @@ using CommitMessages = OwnedMessages<v1::CommitRequest, v1::CommitReply>;
 
 class MetaHandlers final : public v1::Meta::CallbackService {
  public:
-  explicit MetaHandlers(MetaServer& server) : server_(server) { SetMessageAllocatorFor_Commit(&commit_messages_); }
+  MetaHandlers(MetaServer& server, ServedStreams& streams) : server_(server), streams_(streams) { SetMessageAllocatorFor_Commit(&commit_messages_); }
 
   Reactor* OpenSession(Call* call, const v1::OpenSessionRequest* request, v1::OpenSessionReply* reply) override {
     return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
@@ -101,14 +102,7 @@ class MetaHandlers final : public v1::Meta::CallbackService {
     });
   }
 
-  Reactor* Renew(Call* call, const v1::RenewRequest* request, v1::RenewReply* reply) override {
-    return Run(server_, call, [this, request, reply](const OpContext& ctx) -> Status {
-      if (!request->has_key()) return Missing("key");
-      ARCHIL_ASSIGN_OR_RETURN(auto out, server_.Renew(ctx, SessionId(request->session()), FromProto(request->key()), request->progress()));
-      ToProto(out, reply);
-      return Ok();
-    });
-  }
+  ServedStreams::Reactor* Session(Call*) override { return streams_.Open(); }
 
   Reactor* CloseSession(Call* call, const v1::CloseSessionRequest* request, v1::CloseSessionReply*) override {
     return Run(server_, call, [this, request](const OpContext& ctx) -> Status {
@@ -126,18 +120,6 @@ class MetaHandlers final : public v1::Meta::CallbackService {
       ToProto(*result, reply);
       reactor->Answer(CheckReplySize(*reply));
     });
-    return reactor;
-  }
-
-  Reactor* Poll(Call* call, const v1::PollRequest* request, v1::PollReply* reply) override {
-    auto* reactor = new Waiting;
-    if (!request->has_key()) return reactor->Answer(Missing("key"));
-    server_.PollAsync(ContextOf(*call), SessionId(request->session()), FromProto(request->key()), request->after(), reactor->ticket(),
-                      [reactor, reply](Result<PollReply> result) {
-                        if (!result.ok()) return (void)reactor->Answer(result.error());
-                        ToProto(*result, reply);
-                        reactor->Answer(Ok());
-                      });
     return reactor;
   }
 
@@ -405,17 +387,22 @@ class MetaHandlers final : public v1::Meta::CallbackService {
 
  private:
   MetaServer& server_;
+  ServedStreams& streams_;
   CommitMessages commit_messages_;
 };
 
 class MetaRpcService final : public RpcService {
  public:
-  explicit MetaRpcService(MetaServer& server) : server_(server), control_(server), meta_(server) {}
+  explicit MetaRpcService(MetaServer& server) : server_(server), streams_(server), control_(server), meta_(server, streams_) {}
   std::vector<grpc::Service*> GrpcServices() override { return {&control_, &meta_}; }
-  void EndWaits() override { server_.EndWaits(); }
+  void EndWaits() override {
+    server_.EndWaits();
+    streams_.End();
+  }
 
  private:
   MetaServer& server_;
+  ServedStreams streams_;
   ControlHandlers control_;
   MetaHandlers meta_;
 };
