@@ -44,6 +44,10 @@ class HoldingMeta final : public FakeMetaServer {
     MutexLock lock(mu_);
     return held_.size();
   }
+  void WaitHeld(size_t n) {
+    MutexLock lock(mu_);
+    while (held_.size() < n) cv_.Wait(mu_);
+  }
   void WaitCancelled(int n) {
     MutexLock lock(mu_);
     while (cancelled_ < n) cv_.Wait(mu_);
@@ -345,7 +349,7 @@ TEST_F(RpcSession, ABrokenConnectionEndsEveryCallAndTheNextOneMakesItAgain) {
 TEST_F(RpcSession, AServerThatStopsAnswersWhatItHasTakenAndEndsTheStream) {
   auto poll = Poll(1);
   auto renewal = Renew(2);
-  for (int n = 0; n < 2;) n = static_cast<int>(meta_.held());
+  meta_.WaitHeld(2);
   const BootTime begin = RealClock().Boot();
   auto stopped = Go([this] { server_->Stop(absl::Seconds(60)); });
   meta_.WaitEnding();
@@ -556,7 +560,7 @@ TEST_F(RpcSessionHostile, AClientThatLeavesWithCallsUnderWay) {
     up.mutable_poll()->mutable_key();
     ASSERT_TRUE(raw.stream->Write(up));
     ASSERT_TRUE(raw.stream->Write(Renewal(1)));
-    for (size_t n = 0; n < 2;) n = meta_.held();
+    meta_.WaitHeld(2);
     raw.context.TryCancel();
     (void)raw.End();
   }
