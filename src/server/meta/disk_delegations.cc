@@ -230,6 +230,7 @@ void Disk::Settle(DiskCore& core) {
     effects = {};
     ApplyReady(core, ready);
   }
+  if (effects.again) SettleSoon();
   LookAtLocks(core, now, effects);
   LookAtSpace(core, now, effects);
   Do(core, effects);

@@ -2,10 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "server/meta/delegation/delegation_table.h"
 
 namespace archil {
+namespace {
+
+constexpr size_t kSearchedAtOnce = 4096;  // records of rights in one turn of the strand
+
+}  // namespace
 
 SessionId DelegationTable::CheckedOutBy(BranchId id, InodeId ino, SessionId but, Tree& tree, BootTime now) const {
   const auto branch = branches_.find(id);
@@ -133,7 +139,8 @@ void DelegationTable::UndoCheckout(Branch& branch, const Request& request) {
   if (request.checkout && !request.recalled && it != branch.checkouts.end() && it->second.session == request.session) branch.checkouts.erase(it);
 }
 
-// Whatever others hold in it is recalled. True: nobody holds anything.
+// Whatever others hold in it is recalled, found a part at a time: a disk may have millions of records. What they make in their
+// directories before they give them up is found by another round. True: a whole round found nothing.
 bool DelegationTable::LookAtCheckout(BranchId id, Branch& branch, Request& request, Tree& tree, BootTime now, DelegationEffects& out) {
   if (!branch.checkouts.contains(request.ino)) return true;  // removed, or ended by force
   if (branch.alone == request.session) return true;
@@ -142,20 +149,40 @@ bool DelegationTable::LookAtCheckout(BranchId id, Branch& branch, Request& reque
     SendAlone(sessions_[branch.alone], branch, now, out);
     return false;
   }
-  bool free = true;
-  for (auto& [other, s] : sessions_) {
-    if (other == request.session || s.holder.branch != id) continue;
-    const auto held = branch.book.Of(other);
-    for (const InodeId ino : held) {
-      InodeId dir = tree.KindOf(id, ino) == Tree::Kind::kDirectory ? ino : tree.HomeOf(id, ino);
+  std::erase_if(request.below, [&](const auto& held) { return branch.book.Find(held.second, held.first) == nullptr; });
+  if (request.below.empty() && SearchBelow(id, branch, request, tree, out)) return true;
+  for (const auto& [session, ino] : request.below) {
+    request.waits_for.emplace_back(session, ino);
+    Send(sessions_[session], ino, Right::kNone, branch, tree, now, out);
+  }
+  return false;
+}
+
+// True: that was the end of a round in which nothing was found.
+bool DelegationTable::SearchBelow(BranchId id, Branch& branch, Request& request, Tree& tree, DelegationEffects& out) {
+  size_t left = kSearchedAtOnce;
+  for (auto s = sessions_.lower_bound(request.searched.first); s != sessions_.end(); ++s) {
+    const SessionId session = s->first;
+    if (session == request.session || s->second.holder.branch != id) continue;
+    const absl::btree_set<InodeId>& held = branch.book.Of(session);
+    auto ino = session == request.searched.first ? held.upper_bound(request.searched.second) : held.begin();
+    for (; ino != held.end(); ++ino) {
+      if (left-- == 0) {
+        out.again = true;
+        return false;
+      }
+      request.searched = {session, *ino};
+      InodeId dir = tree.KindOf(id, *ino) == Tree::Kind::kDirectory ? *ino : tree.HomeOf(id, *ino);
       while (dir && dir != request.ino) dir = tree.ParentOf(id, dir);
       if (!dir) continue;
-      free = false;
-      request.waits_for.emplace_back(other, ino);
-      Send(s, ino, Right::kNone, branch, tree, now, out);
+      request.below.emplace(session, *ino);
+      request.found = true;
     }
   }
-  return free;
+  request.searched = {};
+  const bool found = std::exchange(request.found, false);
+  out.again = out.again || found;
+  return !found;
 }
 
 bool DelegationTable::MeetsCheckout(BranchId id, Branch& branch, Request& request, Tree& tree, BootTime now, DelegationEffects& out) {

@@ -106,6 +106,7 @@ struct DelegationEffects {
   std::vector<Take> takes;        // of silent sessions: by the log, then DelegationTable::Take, then Look
   std::set<SessionId> told;       // have new messages
   uint64_t recalls = 0;
+  bool again = false;             // there is more to look at: call Look again soon, after others had their turn
 };
 
 class DelegationTable {
@@ -269,6 +270,9 @@ class DelegationTable {
     InodeId ino;
     bool recalled = false;
     bool checkout = false;                                        // of `ino`
+    std::set<std::pair<SessionId, InodeId>> below;               // of a checkout: what others hold in it, as far as it was found
+    std::pair<SessionId, InodeId> searched;                      // ... up to here
+    bool found = false;                                           // ... in this round
     std::map<InodeId, std::pair<SessionId, uint64_t>> flushes;  // a look: who was asked to flush what is checked out, by which message
     BootTime deadline;
     // At the last look: whose answers it waits for (inode 0: to everything), or behind whose request it stands.
@@ -353,6 +357,7 @@ class DelegationTable {
   void TellEnded(const Branch::Checkout& checkout, InodeId dir, DelegationEffects& out);
   Status CheckIn(Branch& branch, SessionId session, InodeId dir);
   static void UndoCheckout(Branch& branch, const Request& request);
+  bool SearchBelow(BranchId id, Branch& branch, Request& request, Tree& tree, DelegationEffects& out);
   Error CheckedOut(SessionId holder, InodeId ino) const;
   // --- trim.cc
   void Trim(Branch& branch, Tree& tree, BootTime now, DelegationEffects& out);
