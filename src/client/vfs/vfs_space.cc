@@ -88,10 +88,10 @@ void Vfs::ReturnSpace(uint64_t message) {
 
 void Vfs::AfterBeat(const OpContext& ctx) {
   MutexLock lock(wb_.state_.mu);
-  const Promises& promises = wb_.state_.promises;
-  const bool idle = promises.made() == std::exchange(promises_at_beat_, promises.made());
+  const uint64_t made = wb_.state_.promises.made();
+  const bool idle = made == std::exchange(promises_at_beat_, made);
   // What is not heard is said again after the next one.
-  if (idle && promises.limit() > promises.promised() && !wb_.state_.broken) (void)Reserve(ctx, 0, 0, 0);
+  if (idle && wb_.state_.promises.limit() > wb_.state_.promises.promised() && !wb_.state_.broken) (void)Reserve(ctx, 0, 0, 0);
 }
 
 // Bytes that are acknowledged and not at the server yet.

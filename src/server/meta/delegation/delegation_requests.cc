@@ -87,7 +87,8 @@ void DelegationTable::Revoke(uint64_t id, SessionId session, InodeId ino, BootTi
 }
 
 void DelegationTable::Cancel(uint64_t id) {
-  for (auto& [branch_id, branch] : branches_) {
+  for (auto& entry : branches_) {
+    Branch& branch = entry.second;
     branch.requests.remove_if([&](const Request& r) {
       if (r.id == id) UndoCheckout(branch, r);
       return r.id == id;
